@@ -1,0 +1,71 @@
+//! `[database]`: where PostgreSQL is and how to be let in.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::Secret;
+
+/// How a connection to PostgreSQL is secured, as libpq's `sslmode` (PostgreSQL manual, 34.19.4).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SslMode {
+    /// Never encrypted.
+    Disable,
+    /// Plain first, encrypted if the server insists.
+    Allow,
+    /// Encrypted if the server can; silently plain otherwise.
+    Prefer,
+    /// Always encrypted. Whom one talks to is checked only if a `ca_file` is given.
+    Require,
+    /// Encrypted, certificate signed by a trusted CA; the name in it may differ.
+    VerifyCa,
+    /// Encrypted, certificate signed by a trusted CA for this very host.
+    VerifyFull,
+}
+
+/// The keys of `[database]`. Either `url` or the discrete keys say where the server is.
+#[derive(Clone, Debug)]
+pub struct DatabaseSection {
+    /// `url` or `url_file`: `postgres://…`, or libpq's `key=value` form.
+    pub url: Option<Secret>,
+    /// `host`: names, addresses or socket directories (beginning with `/`), tried in order.
+    pub host: Vec<String>,
+    /// `port`: one for all hosts or one for each; empty means 5432.
+    pub port: Vec<u16>,
+    /// `user`.
+    pub user: Option<String>,
+    /// `password` or `password_file`.
+    pub password: Option<Secret>,
+    /// `dbname`; the user's name if not given.
+    pub dbname: Option<String>,
+    /// `sslmode`; depends on the host if not given: `verify-full` for a remote one.
+    pub sslmode: Option<SslMode>,
+    /// `ca_file`: PEM certificates to trust in place of the system's.
+    pub ca_file: Option<PathBuf>,
+    /// `cert_file`: PEM client certificate chain.
+    pub cert_file: Option<PathBuf>,
+    /// `key_file`: PEM private key of the client certificate.
+    pub key_file: Option<PathBuf>,
+    /// `connect_timeout`: for each host, from the first packet until queries are accepted.
+    pub connect_timeout: Duration,
+    /// `statement_timeout`: for every statement the relay runs.
+    pub statement_timeout: Duration,
+}
+
+impl Default for DatabaseSection {
+    fn default() -> Self {
+        Self {
+            url: None,
+            host: Vec::new(),
+            port: Vec::new(),
+            user: None,
+            password: None,
+            dbname: None,
+            sslmode: None,
+            ca_file: None,
+            cert_file: None,
+            key_file: None,
+            connect_timeout: Duration::from_secs(5),
+            statement_timeout: Duration::from_secs(10),
+        }
+    }
+}

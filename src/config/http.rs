@@ -1,0 +1,18 @@
+//! `[http]`: probes, metrics and the status page.
+
+use std::net::{Ipv4Addr, SocketAddr};
+
+/// The keys of `[http]`.
+#[derive(Clone, Debug)]
+pub struct HttpSection {
+    /// `listen`: address and port.
+    pub listen: SocketAddr,
+}
+
+impl Default for HttpSection {
+    fn default() -> Self {
+        Self {
+            listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 9845)),
+        }
+    }
+}
