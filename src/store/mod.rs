@@ -1,1 +1,4 @@
 //! store
+
+pub mod error;
+pub mod postgres;

@@ -1,0 +1,61 @@
+//! The two names of the wake-up gate: an advisory-lock key and a notification channel.
+//!
+//! Both follow from the names of schema and relation alone, never from an OID, so that trigger
+//! and relay still agree after a dump and restore. The trigger holds them as constants: hashing
+//! at each insert would be a tax on the application.
+
+/// Key of the advisory lock that a sleeping relay holds exclusively and that the trigger tries
+/// shared. Advisory locks are local to a database.
+///
+/// FNV-1a with 64 bits over `outbox-relay wake`, U+0000, schema, U+0000, relation (UTF-8), read as a
+/// signed integer. A contract: relays of different versions share one gate.
+#[must_use]
+pub fn wake_key(schema: &str, relation: &str) -> i64 {
+    const OFFSET_BASIS: u64 = 0xcbf2_9ce4_8422_2325;
+    const PRIME: u64 = 0x0000_0100_0000_01b3;
+    let parts: [&[u8]; 5] = [
+        b"outbox-relay wake",
+        b"\0",
+        schema.as_bytes(),
+        b"\0",
+        relation.as_bytes(),
+    ];
+    let hash = parts.concat().iter().fold(OFFSET_BASIS, |hash, byte| {
+        (hash ^ u64::from(*byte)).wrapping_mul(PRIME)
+    });
+    hash.cast_signed()
+}
+
+/// Channel that a sleeping relay listens on: an identifier that needs no quotes.
+#[must_use]
+pub fn wake_channel(schema: &str, relation: &str) -> String {
+    format!("outbox_wake_{:016x}", wake_key(schema, relation))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Computed independently of this program.
+    const WAKE_OUTBOX_MESSAGE: i64 = 8_782_946_471_908_019_418;
+
+    #[test]
+    fn key_and_channel_never_change_between_versions() {
+        assert_eq!(wake_key("outbox", "message"), WAKE_OUTBOX_MESSAGE);
+        assert_eq!(
+            wake_channel("outbox", "message"),
+            format!("outbox_wake_{WAKE_OUTBOX_MESSAGE:016x}")
+        );
+    }
+
+    #[test]
+    fn names_that_look_alike_when_joined_have_different_keys() {
+        assert_ne!(wake_key("a.b", "c"), wake_key("a", "b.c"));
+        assert_ne!(wake_key("ab", "c"), wake_key("a", "bc"));
+    }
+
+    #[test]
+    fn a_channel_fits_an_identifier_whatever_the_names() {
+        assert_eq!(wake_channel(&"x".repeat(63), "we\"ird").len(), 28);
+    }
+}

@@ -1,0 +1,231 @@
+//! One session: its settings, the task that drives it, and how its end is told.
+//!
+//! Opening is the business of `connect`. Nothing here retries.
+
+use std::future::poll_fn;
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::{mpsc, watch};
+use tokio::task::AbortHandle;
+use tokio_postgres::{AsyncMessage, Client, Connection, Notification};
+
+use super::sqlstate::store_error;
+use crate::store::error::{Fault, StoreError};
+
+/// Unread notifications kept: they are hints, and one unread hint is as good as many.
+const NOTIFICATIONS: usize = 16;
+/// Oldest server that has everything the relay uses (`xid8`, `gen_random_uuid`).
+const OLDEST_SERVER: i32 = 130_000;
+
+/// What a session is for and what it may cost.
+#[derive(Debug, Clone)]
+pub struct SessionSettings {
+    /// See [`application_name`].
+    pub application_name: String,
+    /// Longest statement; zero for no limit.
+    pub statement_timeout: Duration,
+    /// Longest wait for a lock; zero for no limit.
+    pub lock_timeout: Duration,
+    /// Longest pause inside a transaction; zero for no limit.
+    pub idle_in_transaction_timeout: Duration,
+    /// Refuse servers that only read (libpq's `target_session_attrs=read-write`).
+    pub writable: bool,
+}
+
+impl SessionSettings {
+    /// The usual settings: waits for locks half as long as a statement may take, writes.
+    #[must_use]
+    pub fn new(application_name: String, statement_timeout: Duration) -> Self {
+        Self {
+            application_name,
+            statement_timeout,
+            lock_timeout: statement_timeout / 2,
+            idle_in_transaction_timeout: Duration::from_secs(30),
+            writable: true,
+        }
+    }
+}
+
+/// A usable session. Dropping `client` ends it.
+#[derive(Debug)]
+pub struct Session {
+    /// Runs statements.
+    pub client: Client,
+    /// What LISTEN brought. Surplus ones are dropped: a notification is a hint.
+    pub notifications: mpsc::Receiver<Notification>,
+    /// `None` while the session lives, then why it ended, for ever.
+    pub closed: watch::Receiver<Option<StoreError>>,
+    /// `host:port` or the socket's directory, for people.
+    pub server: String,
+    /// `server_version_num`, e.g. 150018.
+    pub server_version: i32,
+    /// The backend's process id, as in `pg_stat_activity.pid`.
+    pub backend_pid: i32,
+    driver: AbortHandle,
+}
+
+impl Session {
+    /// Spawns the driver, sets the session up and looks at what kind of server it is.
+    pub(super) async fn begin<S, T>(
+        client: Client,
+        connection: Connection<S, T>,
+        server: &str,
+        settings: &SessionSettings,
+    ) -> Result<Self, StoreError>
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+        T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let (notify, notifications) = mpsc::channel(NOTIFICATIONS);
+        let (end, closed) = watch::channel(None);
+        let driver = tokio::spawn(drive(
+            connection,
+            format!("session with {server}"),
+            notify,
+            end,
+        ))
+        .abort_handle();
+        let doing = format!("connect to {server}");
+        let failed = |error| store_error(doing.as_str(), &error);
+        client
+            .batch_execute(&preamble(settings))
+            .await
+            .map_err(failed)?;
+        let row = client
+            .query_typed(
+                "SELECT pg_catalog.current_setting('server_version_num')::pg_catalog.int4, \
+                 pg_catalog.current_setting('transaction_read_only')::pg_catalog.bool, \
+                 pg_catalog.pg_backend_pid()",
+                &[],
+            )
+            .await
+            .map_err(failed)?
+            .pop()
+            .ok_or_else(|| StoreError::Other(Fault::new(doing.as_str(), "empty answer")))?;
+        let session = Session {
+            client,
+            notifications,
+            closed,
+            server: server.to_owned(),
+            server_version: row.try_get(0).map_err(failed)?,
+            backend_pid: row.try_get(2).map_err(failed)?,
+            driver,
+        };
+        if session.server_version < OLDEST_SERVER {
+            let reason = "PostgreSQL 13 or later is needed";
+            return Err(StoreError::Settings(Fault::new(doing.as_str(), reason)));
+        }
+        if settings.writable && row.try_get(1).map_err(failed)? {
+            let reason = "the session is read-only: a standby, or default_transaction_read_only";
+            return Err(StoreError::ReadOnly(Fault::new(doing.as_str(), reason)));
+        }
+        Ok(session)
+    }
+
+    /// Says goodbye, waits at most `grace` for the socket to close, then drops it.
+    pub async fn close(self, grace: Duration) {
+        let Self {
+            client,
+            mut closed,
+            driver,
+            ..
+        } = self;
+        drop(client);
+        if tokio::time::timeout(grace, closed.wait_for(Option::is_some))
+            .await
+            .is_err()
+        {
+            driver.abort();
+        }
+    }
+}
+
+/// `outbox-relay/<role>/<instance>`, cut to the 63 bytes that PostgreSQL keeps.
+#[must_use]
+pub fn application_name(role: &str, instance: &str) -> String {
+    let mut name = format!("outbox-relay/{role}/{instance}");
+    let end = (0..=63.min(name.len())).rfind(|&at| name.is_char_boundary(at));
+    name.truncate(end.unwrap_or(0));
+    name
+}
+
+/// Drives the connection until it ends. Notices are dropped: they may quote row values.
+async fn drive<S, T>(
+    mut connection: Connection<S, T>,
+    doing: String,
+    notify: mpsc::Sender<Notification>,
+    end: watch::Sender<Option<StoreError>>,
+) where
+    S: AsyncRead + AsyncWrite + Unpin,
+    T: AsyncRead + AsyncWrite + Unpin,
+{
+    let ended = loop {
+        match poll_fn(|cx| connection.poll_message(cx)).await {
+            // A full channel already holds an unread hint: one more would say nothing new.
+            Some(Ok(AsyncMessage::Notification(hint))) => drop(notify.try_send(hint)),
+            Some(Ok(_)) => {}
+            Some(Err(error)) => break lost(store_error(doing, &error)),
+            None => break StoreError::Unreachable(Fault::new(doing, "closed by this side")),
+        }
+    };
+    end.send_replace(Some(ended));
+}
+
+/// Whatever ended a session, the session is gone; only a more telling class is kept.
+fn lost(error: StoreError) -> StoreError {
+    match error {
+        StoreError::Other(fault) | StoreError::Retryable(fault) | StoreError::TimedOut(fault) => {
+            StoreError::Unreachable(fault)
+        }
+        StoreError::Unreachable(_)
+        | StoreError::ReadOnly(_)
+        | StoreError::Schema(_)
+        | StoreError::Denied(_)
+        | StoreError::Settings(_) => error,
+    }
+}
+
+/// Settings by SET rather than by start-up options, which poolers refuse. `idle_session_timeout`
+/// (14+) and `transaction_timeout` (17+) would end a stand-by or a long migration.
+fn preamble(settings: &SessionSettings) -> String {
+    format!(
+        "SET statement_timeout = {}; SET lock_timeout = {}; \
+         SET idle_in_transaction_session_timeout = {}; SET TimeZone = 'UTC'; \
+         SET search_path = pg_catalog, pg_temp; \
+         SET default_transaction_isolation = 'read committed'; SET jit = off; \
+         SELECT pg_catalog.set_config(name, '0', false) FROM pg_catalog.pg_settings \
+         WHERE name IN ('idle_session_timeout', 'transaction_timeout')",
+        settings.statement_timeout.as_millis(),
+        settings.lock_timeout.as_millis(),
+        settings.idle_in_transaction_timeout.as_millis(),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_application_name_fits_what_postgresql_keeps() {
+        assert_eq!(
+            application_name("reader", "pod-1"),
+            "outbox-relay/reader/pod-1"
+        );
+        let cut = application_name("reader", &"é".repeat(40));
+        assert!(cut.len() <= 63 && cut.ends_with('é'), "{cut}");
+    }
+
+    #[test]
+    fn a_session_that_ended_is_always_unreachable_or_something_more_telling() {
+        let fault = || Fault::new("session", "gone");
+        assert!(matches!(
+            lost(StoreError::Other(fault())),
+            StoreError::Unreachable(_)
+        ));
+        assert!(matches!(
+            lost(StoreError::Denied(fault())),
+            StoreError::Denied(_)
+        ));
+    }
+}
