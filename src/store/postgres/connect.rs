@@ -16,7 +16,8 @@ use tokio_postgres_rustls::MakeRustlsConnect;
 
 use super::session::{Session, SessionSettings};
 use super::sqlstate::{chain, store_error};
-use super::tls::{self, SslMode, TlsSettings};
+use super::tls::{self, TlsSettings};
+use crate::config::{Secret, SslMode};
 use crate::store::error::{Fault, StoreError};
 
 /// Silence after which the kernel probes an idle connection, and how often and how many times.
@@ -32,10 +33,8 @@ pub struct DatabaseTarget {
     pub user: String,
     /// Database name.
     pub dbname: String,
-    /// Password, unless it is in a file.
-    pub password: Option<SecretString>,
-    /// File that holds the password; read at every connect, one trailing newline ignored.
-    pub password_file: Option<PathBuf>,
+    /// Password; read anew at every connect.
+    pub password: Option<Secret>,
     /// TLS. Ignored on Unix sockets, as in libpq.
     pub tls: TlsSettings,
     /// Bound for each address tried.
@@ -224,14 +223,17 @@ async fn addresses(
 }
 
 async fn password(target: &DatabaseTarget) -> Result<Option<SecretString>, StoreError> {
-    let Some(path) = &target.password_file else {
-        return Ok(target.password.clone());
+    let Some(secret) = target.password.clone() else {
+        return Ok(None);
     };
-    match tokio::fs::read_to_string(path).await {
-        Ok(text) => Ok(Some(text.strip_suffix('\n').unwrap_or(&text).into())),
+    let read = tokio::task::spawn_blocking(move || secret.read())
+        .await
+        .map_err(|error| StoreError::Other(Fault::new("read the password", error.to_string())))?;
+    match read {
+        Ok(password) => Ok(Some(password)),
         Err(error) => Err(StoreError::Settings(Fault::new(
-            "database.password_file",
-            format!("{}: {error}", path.display()),
+            "database.password",
+            error.to_string(),
         ))),
     }
 }

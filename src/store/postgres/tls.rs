@@ -18,29 +18,13 @@ use rustls::{
     CertificateError, ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme,
 };
 
+use crate::config::SslMode;
 use crate::store::error::{Fault, StoreError};
-
-/// libpq's `sslmode`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum SslMode {
-    /// Never TLS.
-    Disable,
-    /// Plain text; TLS if the server insists. No protection against anybody.
-    Allow,
-    /// TLS if the server offers it, plain text otherwise. No protection against an active attacker.
-    Prefer,
-    /// TLS, any certificate; with a CA file the same as [`SslMode::VerifyCa`], as in libpq.
-    Require,
-    /// TLS, and the certificate must come from a trusted CA, for whatever name.
-    VerifyCa,
-    /// TLS, and the certificate must come from a trusted CA and name the host.
-    VerifyFull,
-}
 
 /// How to talk TLS to the server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TlsSettings {
-    /// `sslmode`.
+    /// `sslmode`. [`SslMode::Require`] with a CA file is [`SslMode::VerifyCa`], as in libpq.
     pub mode: SslMode,
     /// PEM file of trusted roots; without it the operating system's.
     pub ca_file: Option<PathBuf>,
