@@ -3,7 +3,9 @@
 //! The structs hold values only; `Default` is what the documentation says.
 
 mod broker;
+mod broker_access;
 mod database;
+mod database_access;
 mod http;
 mod log;
 mod outbox;
@@ -14,7 +16,11 @@ mod secret;
 mod size;
 
 pub use broker::{Auth, BrokerSection};
+pub use broker_access::{BrokerAccess, BrokerEndpoint, BrokerTls, Login};
 pub use database::{DatabaseSection, SslMode};
+pub use database_access::{
+    Certificates, ChannelBinding, DatabaseAccess, Endpoint, Host, Keepalives, SessionKind,
+};
 pub use http::HttpSection;
 pub use log::{LogFormat, LogSection};
 pub use outbox::{OnSent, OutboxSection};
