@@ -3,8 +3,17 @@
 //! `OutboxRow` is what the store read; `Publication` is what survived validation and may be
 //! handed to a channel. Nothing here knows PostgreSQL's or RabbitMQ's client library.
 
+mod field;
+mod headers;
+mod json;
+mod pattern;
+mod properties;
 mod publication;
+mod reason;
 mod row;
 
-pub use publication::{Publication, Rules, Unfit};
+pub use field::{FieldTable, FieldValue, ShortText, TooLong};
+pub use properties::{DeliveryMode, Properties};
+pub use publication::{Publication, Rules};
+pub use reason::{ReasonClass, Unfit};
 pub use row::{Body, OutboxRow, RowId};

@@ -1,0 +1,376 @@
+use std::time::{Duration, SystemTime};
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::message::DeliveryMode;
+
+fn rules() -> Rules {
+    Rules {
+        max_message_size: 1000,
+        frame_max: 131_072,
+        mandatory: true,
+        optional_exchanges: vec!["metrics.*".into()],
+        allowed_exchanges: vec!["*".into()],
+        default_content_type: "application/json",
+        login: Some("relay".into()),
+    }
+}
+
+fn row() -> OutboxRow {
+    OutboxRow {
+        id: RowId(42),
+        message_id: "invoice:842:send".into(),
+        exchange: "orders".into(),
+        routing_key: "order.created".into(),
+        ordering_key: Some("order-7".into()),
+        payload: Body::Bytes(Bytes::from_static(b"{\"n\": 1}")),
+        headers: Some(r#"{"tenant": "eu", "n": 3}"#.into()),
+        message_type: Some("OrderCreated".into()),
+        correlation_id: None,
+        content_type: None,
+        properties: Some(r#"{"priority": 5}"#.into()),
+        created_at: UNIX_EPOCH + Duration::from_millis(1_700_000_000_900),
+        attempts: 0,
+    }
+}
+
+fn unfit(row: &OutboxRow, rules: &Rules) -> (ReasonClass, String) {
+    let unfit = Publication::from_row(row, rules).unwrap_err();
+    (unfit.class, unfit.reason)
+}
+
+#[test]
+fn a_row_becomes_the_message_it_describes() {
+    let publication = Publication::from_row(&row(), &rules()).unwrap();
+    assert_eq!(publication.id(), RowId(42));
+    assert_eq!(publication.exchange().as_str(), "orders");
+    assert_eq!(publication.routing_key().as_str(), "order.created");
+    assert!(publication.is_mandatory());
+    assert_eq!(publication.payload().as_ref(), b"{\"n\": 1}");
+    let properties = publication.properties();
+    let text = |text: &Option<ShortText>| text.as_ref().map(|t| t.as_str().to_owned());
+    assert_eq!(text(&properties.message_id).unwrap(), "invoice:842:send");
+    assert_eq!(text(&properties.content_type).unwrap(), "application/json");
+    assert_eq!(text(&properties.message_type).unwrap(), "OrderCreated");
+    assert_eq!(properties.timestamp, Some(1_700_000_000));
+    assert_eq!(properties.delivery_mode, DeliveryMode::Persistent);
+    assert_eq!(properties.priority, Some(5));
+    let headers: Vec<_> = properties.headers.iter().collect();
+    let names: Vec<_> = headers.iter().map(|(name, _)| name.as_str()).collect();
+    assert_eq!(names, ["tenant", "n", "x-outbox-id", "x-outbox-key"]);
+    assert_eq!(*headers[2].1, FieldValue::Integer(42));
+    assert_eq!(*headers[3].1, FieldValue::Text("order-7".into()));
+}
+
+#[test]
+fn an_unordered_row_carries_no_key() {
+    let row = OutboxRow {
+        ordering_key: None,
+        headers: None,
+        ..row()
+    };
+    let publication = Publication::from_row(&row, &rules()).unwrap();
+    assert_eq!(publication.properties().headers.iter().count(), 1);
+}
+
+#[test]
+fn an_optional_exchange_is_published_without_mandatory() {
+    let with = |exchange: &str, mandatory| {
+        let row = OutboxRow {
+            exchange: exchange.into(),
+            ..row()
+        };
+        let rules = Rules {
+            mandatory,
+            ..rules()
+        };
+        Publication::from_row(&row, &rules).unwrap().is_mandatory()
+    };
+    assert!(with("metrics", true));
+    assert!(!with("metrics.cpu", true));
+    assert!(!with("orders", false));
+}
+
+#[test]
+fn every_text_is_measured_in_bytes() {
+    type Set = fn(&mut OutboxRow, String);
+    let columns: [(&str, Set, ReasonClass); 6] = [
+        (
+            "exchange",
+            |r, t| r.exchange = t,
+            ReasonClass::InvalidExchange,
+        ),
+        (
+            "routing_key",
+            |r, t| r.routing_key = t,
+            ReasonClass::InvalidRoutingKey,
+        ),
+        (
+            "message_id",
+            |r, t| r.message_id = t,
+            ReasonClass::InvalidMessageId,
+        ),
+        (
+            "type",
+            |r, t| r.message_type = Some(t),
+            ReasonClass::InvalidType,
+        ),
+        (
+            "correlation_id",
+            |r, t| r.correlation_id = Some(t),
+            ReasonClass::InvalidCorrelationId,
+        ),
+        (
+            "content_type",
+            |r, t| r.content_type = Some(t),
+            ReasonClass::InvalidContentType,
+        ),
+    ];
+    for (column, set, class) in columns {
+        let mut row = row();
+        set(&mut row, "k".repeat(255));
+        assert!(Publication::from_row(&row, &rules()).is_ok(), "{column}");
+        for text in ["k".repeat(256), "é".repeat(128)] {
+            set(&mut row, text);
+            let (found, reason) = unfit(&row, &rules());
+            assert_eq!(found, class);
+            assert!(reason.starts_with(column), "{reason}");
+            assert!(
+                reason.contains("256 bytes") && reason.contains("255"),
+                "{reason}"
+            );
+        }
+    }
+}
+
+#[test]
+fn the_payload_must_exist_and_be_within_the_limit() {
+    let with = |payload| OutboxRow { payload, ..row() };
+    let bytes = |n| Body::Bytes(Bytes::from(vec![0; n]));
+    assert!(Publication::from_row(&with(bytes(0)), &rules()).is_ok());
+    assert!(Publication::from_row(&with(bytes(1000)), &rules()).is_ok());
+    let expected = "payload is 1001 bytes; relay.max_message_size is 1000";
+    for body in [bytes(1001), Body::Oversized(1001)] {
+        let (class, reason) = unfit(&with(body), &rules());
+        assert_eq!((class, reason.as_str()), (ReasonClass::TooLarge, expected));
+    }
+    assert_eq!(
+        unfit(&with(Body::Null), &rules()).0,
+        ReasonClass::NullPayload
+    );
+}
+
+#[test]
+fn a_row_outside_the_allowed_exchanges_is_refused() {
+    let rules = Rules {
+        allowed_exchanges: vec!["orders".into(), "".into()],
+        ..rules()
+    };
+    let with = |exchange: &str| OutboxRow {
+        exchange: exchange.into(),
+        ..row()
+    };
+    assert!(Publication::from_row(&with(""), &rules).is_ok());
+    let (class, reason) = unfit(&with("billing"), &rules);
+    assert_eq!(class, ReasonClass::NotAllowed);
+    assert!(reason.contains("\"billing\""), "{reason}");
+    let nothing = Rules {
+        allowed_exchanges: vec![],
+        ..rules
+    };
+    assert_eq!(unfit(&row(), &nothing).0, ReasonClass::NotAllowed);
+}
+
+#[test]
+fn the_content_header_must_fit_in_one_frame() {
+    let with = |bytes: usize| OutboxRow {
+        headers: Some(format!("{{\"h\": \"{}\"}}", "x".repeat(bytes))),
+        ..row()
+    };
+    let small = Publication::from_row(&with(0), &rules())
+        .unwrap()
+        .header_len();
+    let most = 131_072 - 8 - small;
+    let largest = Publication::from_row(&with(most), &rules()).unwrap();
+    assert_eq!(largest.header_len(), 131_064);
+    let (class, reason) = unfit(&with(most + 1), &rules());
+    assert_eq!(class, ReasonClass::HeadersTooLarge);
+    assert!(
+        reason.contains("131065") && reason.contains("131064"),
+        "{reason}"
+    );
+    // The ordering key is a header too.
+    let row = OutboxRow {
+        ordering_key: Some("k".repeat(200_000)),
+        ..row()
+    };
+    assert_eq!(unfit(&row, &rules()).0, ReasonClass::HeadersTooLarge);
+}
+
+#[test]
+fn another_users_id_is_refused_where_the_login_is_known() {
+    let row = OutboxRow {
+        properties: Some(r#"{"user_id": "shop"}"#.into()),
+        ..row()
+    };
+    let (class, reason) = unfit(&row, &rules());
+    assert_eq!(class, ReasonClass::InvalidProperties);
+    assert!(
+        reason.contains("\"shop\"") && reason.contains("\"relay\""),
+        "{reason}"
+    );
+    let unknown = Rules {
+        login: None,
+        ..rules()
+    };
+    assert!(Publication::from_row(&row, &unknown).is_ok());
+    let own = OutboxRow {
+        properties: Some(r#"{"user_id": "relay"}"#.into()),
+        ..row
+    };
+    assert!(Publication::from_row(&own, &rules()).is_ok());
+}
+
+#[test]
+fn created_at_before_1970_is_refused() {
+    let row = OutboxRow {
+        created_at: UNIX_EPOCH - Duration::from_nanos(1),
+        ..row()
+    };
+    assert_eq!(unfit(&row, &rules()).0, ReasonClass::InvalidCreatedAt);
+}
+
+#[test]
+fn debug_output_names_no_content() {
+    let row = OutboxRow {
+        payload: Body::Bytes(Bytes::from_static(b"canary")),
+        headers: Some(r#"{"a": "canary"}"#.into()),
+        properties: Some(r#"{"app_id": "canary"}"#.into()),
+        ..row()
+    };
+    let publication = Publication::from_row(&row, &rules()).unwrap();
+    let text = format!("{publication:?}");
+    assert!(
+        text.contains("RowId(42)") && text.contains("order.created"),
+        "{text}"
+    );
+    assert!(!text.contains("canary"), "{text}");
+}
+
+prop_compose! {
+    fn any_row()(
+        id in any::<i64>(),
+        texts in prop::collection::vec(any_text(), 4),
+        optional in prop::collection::vec(prop::option::of(any_text()), 4),
+        payload in prop_oneof![
+            Just(Body::Null),
+            any::<u64>().prop_map(Body::Oversized),
+            prop::collection::vec(any::<u8>(), 0..1200).prop_map(|v| Body::Bytes(v.into())),
+        ],
+        headers in prop::option::of(any_json()),
+        properties in prop::option::of(prop_oneof![any_json(), any_properties()]),
+        seconds in any::<i32>(),
+    ) -> OutboxRow {
+        let mut texts = texts.into_iter();
+        let mut optional = optional.into_iter();
+        let mut text = || texts.next().unwrap();
+        let mut option = || optional.next().unwrap();
+        let offset = Duration::from_secs(u64::from(seconds.unsigned_abs()));
+        let created_at: SystemTime =
+            if seconds < 0 { UNIX_EPOCH - offset } else { UNIX_EPOCH + offset };
+        OutboxRow {
+            id: RowId(id),
+            message_id: text(),
+            exchange: text(),
+            routing_key: text(),
+            ordering_key: option(),
+            payload,
+            headers,
+            message_type: option(),
+            correlation_id: option(),
+            content_type: option(),
+            properties,
+            created_at,
+            attempts: 0,
+        }
+    }
+}
+
+fn any_text() -> impl Strategy<Value = String> {
+    prop_oneof![
+        8 => "\\PC{0,40}",
+        1 => "[a-zé]{120,300}",
+        1 => any::<String>(),
+    ]
+}
+
+fn any_json() -> impl Strategy<Value = String> {
+    let leaf = prop_oneof![
+        Just("null".to_owned()),
+        any::<bool>().prop_map(|b| b.to_string()),
+        any::<i128>().prop_map(|i| i.to_string()),
+        any::<i64>().prop_map(|i| i.to_string()),
+        any::<f64>().prop_map(|f| format!("{f:e}")),
+        "-?[0-9]{1,400}(\\.[0-9]{1,30})?([eE][+-]?[0-9]{1,3})?",
+        any_text().prop_map(|t| serde_json::to_string(&t).unwrap()),
+    ];
+    let tree = leaf.prop_recursive(40, 60, 6, |inner| {
+        let name = prop_oneof![
+            6 => "[a-z]{0,3}",
+            1 => "[A-Zé]{100,300}",
+            1 => Just("CC".to_owned()),
+            1 => Just("x-outbox-id".to_owned()),
+        ];
+        let entry = (name, inner.clone()).prop_map(|(n, v)| format!("\"{n}\": {v}"));
+        prop_oneof![
+            prop::collection::vec(inner, 0..6).prop_map(|v| format!("[{}]", v.join(","))),
+            prop::collection::vec(entry, 0..6).prop_map(|v| format!("{{{}}}", v.join(","))),
+        ]
+    });
+    prop_oneof![
+        6 => tree.prop_filter("an object", |text| text.starts_with('{')),
+        1 => any::<String>(),
+        1 => (0_usize..140_000).prop_map(|n| format!("{{\"h\": \"{}\"}}", "x".repeat(n))),
+    ]
+}
+
+fn any_properties() -> impl Strategy<Value = String> {
+    let name = prop::sample::select(vec![
+        "priority",
+        "expiration",
+        "app_id",
+        "reply_to",
+        "type",
+        "delivery_mode",
+        "user_id",
+    ]);
+    let value = prop_oneof![
+        any::<u8>().prop_map(|n| n.to_string()),
+        any::<i64>().prop_map(|n| n.to_string()),
+        any_text().prop_map(|t| serde_json::to_string(&t).unwrap()),
+    ];
+    let entry = (name, value).prop_map(|(n, v)| format!("\"{n}\": {v}"));
+    prop::collection::vec(entry, 0..4).prop_map(|v| format!("{{{}}}", v.join(",")))
+}
+
+proptest! {
+    #[test]
+    fn any_row_is_a_message_that_fits_or_is_refused_with_a_reason(row in any_row()) {
+        match Publication::from_row(&row, &rules()) {
+            Ok(publication) => {
+                prop_assert!(publication.header_len() <= 131_064);
+                prop_assert!(publication.payload().len() <= 1000);
+                prop_assert!(publication.routing_key().as_str().len() <= 255);
+                let id = publication.properties().headers.get(Publication::ID_HEADER);
+                prop_assert_eq!(id, Some(&FieldValue::Integer(row.id.0)));
+                let again = Publication::from_row(&row, &rules());
+                prop_assert!(again == Ok(publication), "every attempt sends the same");
+            }
+            Err(unfit) => {
+                prop_assert!(unfit.reason.len() > 10 && unfit.reason.len() < 1500);
+                prop_assert!(!unfit.reason.contains(char::is_control), "{}", unfit.reason);
+            }
+        }
+    }
+}
