@@ -3,66 +3,22 @@
 //! Tries each host and each of its addresses in turn, as libpq does, each under one deadline
 //! that covers TCP, TLS, authentication and the session's settings (the client crate's own
 //! `connect_timeout` covers TCP only). Does not retry, pool or wait: the engine does.
-//! Secrets and certificates are read from their files anew each time.
+//! Certificates are read from their files anew each time.
 
 use std::net::IpAddr;
-use std::path::PathBuf;
 use std::time::Duration;
 
-use secrecy::{ExposeSecret, SecretString};
+use secrecy::ExposeSecret;
 use tokio_postgres::Config;
-use tokio_postgres::config::SslMode as Negotiation;
+use tokio_postgres::config::{self, SslMode as Negotiation};
 use tokio_postgres_rustls::MakeRustlsConnect;
+use uuid::Uuid;
 
 use super::session::{Session, SessionSettings};
 use super::sqlstate::{chain, store_error};
-use super::tls::{self, TlsSettings};
-use crate::config::{Secret, SslMode};
+use super::tls;
+use crate::config::{ChannelBinding, DatabaseAccess, Endpoint, Host, Keepalives, SslMode};
 use crate::store::error::{Fault, StoreError};
-
-/// Silence after which the kernel probes an idle connection, and how often and how many times.
-const KEEPALIVE: (Duration, Duration, u32) = (Duration::from_secs(30), Duration::from_secs(10), 3);
-/// How long sent bytes may stay unacknowledged before the kernel gives the connection up.
-const TCP_USER_TIMEOUT: Duration = Duration::from_secs(30);
-/// Where the database is and who we are there.
-#[derive(Debug, Clone)]
-pub struct DatabaseTarget {
-    /// In order of preference.
-    pub endpoints: Vec<Endpoint>,
-    /// Login name.
-    pub user: String,
-    /// Database name.
-    pub dbname: String,
-    /// Password; read anew at every connect.
-    pub password: Option<Secret>,
-    /// TLS. Ignored on Unix sockets, as in libpq.
-    pub tls: TlsSettings,
-    /// Bound for each address tried.
-    pub connect_timeout: Duration,
-}
-
-/// One server.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Endpoint {
-    /// How it is reached.
-    pub host: Host,
-    /// Port, or the number in the socket's file name.
-    pub port: u16,
-}
-
-/// How a server is reached.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Host {
-    /// By name or address; `address` (libpq's `hostaddr`) saves the look-up.
-    Tcp {
-        /// Name to look up and to find in the certificate.
-        name: String,
-        /// Where to connect instead of asking the resolver.
-        address: Option<IpAddr>,
-    },
-    /// By a socket in this directory.
-    Unix(PathBuf),
-}
 
 /// Opens a session on the first host that takes us.
 ///
@@ -74,14 +30,13 @@ pub enum Host {
 /// [`StoreError`] tells what each host answered; its class is that of the first refusal that
 /// is more than "unreachable".
 pub async fn connect(
-    target: &DatabaseTarget,
+    access: &DatabaseAccess,
     settings: &SessionSettings,
 ) -> Result<Session, StoreError> {
-    let password = password(target).await?;
-    let connector = MakeRustlsConnect::new(tls_client(target.tls.clone()).await?);
+    let connector = MakeRustlsConnect::new(tls_client(access).await?);
     let mut refusals = Vec::new();
-    for endpoint in &target.endpoints {
-        let addresses = match addresses(endpoint, target.connect_timeout).await {
+    for endpoint in in_turn(access) {
+        let addresses = match addresses(endpoint, access.connect_timeout).await {
             Ok(addresses) => addresses,
             Err(refusal) => {
                 refusals.push(refusal);
@@ -89,15 +44,14 @@ pub async fn connect(
             }
         };
         for address in addresses {
-            let config = client_config(target, endpoint, address, settings, password.as_ref());
             let door = Door {
                 name: door_name(endpoint, address),
-                mode: target.tls.mode,
+                access,
                 unix: matches!(endpoint.host, Host::Unix(_)),
-                config,
+                config: client_config(access, endpoint, address, settings),
                 connector: connector.clone(),
             };
-            match door.open(settings, target.connect_timeout).await {
+            match door.open(settings).await {
                 Ok(session) => return Ok(session),
                 Err(refusal @ StoreError::Denied(_)) => {
                     refusals.push(refusal);
@@ -111,21 +65,18 @@ pub async fn connect(
 }
 
 /// One address about to be tried.
-struct Door {
+struct Door<'a> {
     name: String,
-    mode: SslMode,
+    access: &'a DatabaseAccess,
     unix: bool,
     config: Config,
     connector: MakeRustlsConnect,
 }
 
-impl Door {
-    async fn open(
-        mut self,
-        settings: &SessionSettings,
-        deadline: Duration,
-    ) -> Result<Session, StoreError> {
+impl Door<'_> {
+    async fn open(mut self, settings: &SessionSettings) -> Result<Session, StoreError> {
         let name = self.name.clone();
+        let deadline = self.access.connect_timeout;
         tokio::time::timeout(deadline, self.enter(settings))
             .await
             .unwrap_or_else(|_| {
@@ -136,11 +87,18 @@ impl Door {
 
     async fn enter(&mut self, settings: &SessionSettings) -> Result<Session, StoreError> {
         let mut last = None;
-        for negotiation in negotiations(self.mode, self.unix) {
+        for negotiation in negotiations(self.access.sslmode, self.unix) {
             self.config.ssl_mode(*negotiation);
             match Box::pin(self.config.connect(self.connector.clone())).await {
                 Ok((client, connection)) => {
-                    return Session::begin(client, connection, &self.name, settings).await;
+                    return Session::begin(
+                        client,
+                        connection,
+                        &self.name,
+                        settings,
+                        self.access.session,
+                    )
+                    .await;
                 }
                 Err(error) => {
                     let refusal = refusal(&self.name, &error);
@@ -168,22 +126,25 @@ fn negotiations(mode: SslMode, unix: bool) -> &'static [Negotiation] {
 }
 
 fn client_config(
-    target: &DatabaseTarget,
+    access: &DatabaseAccess,
     endpoint: &Endpoint,
     address: Option<IpAddr>,
     settings: &SessionSettings,
-    password: Option<&SecretString>,
 ) -> Config {
     let mut config = Config::new();
     config
-        .user(target.user.as_str())
-        .dbname(target.dbname.as_str())
         .application_name(settings.application_name.as_str())
         .port(endpoint.port)
-        .keepalives_idle(KEEPALIVE.0)
-        .keepalives_interval(KEEPALIVE.1)
-        .keepalives_retries(KEEPALIVE.2)
-        .tcp_user_timeout(TCP_USER_TIMEOUT);
+        .channel_binding(match access.channel_binding {
+            ChannelBinding::Disable => config::ChannelBinding::Disable,
+            ChannelBinding::Prefer => config::ChannelBinding::Prefer,
+            ChannelBinding::Require => config::ChannelBinding::Require,
+        })
+        .ssl_negotiation(if access.direct_tls {
+            config::SslNegotiation::Direct
+        } else {
+            config::SslNegotiation::Postgres
+        });
     match &endpoint.host {
         Host::Tcp { name, .. } => config.host(name.as_str()),
         Host::Unix(directory) => config.host_path(directory),
@@ -191,10 +152,53 @@ fn client_config(
     if let Some(address) = address {
         config.hostaddr(address);
     }
-    if let Some(password) = password {
+    if let Some(user) = &access.user {
+        config.user(user.as_str());
+    }
+    if let Some(dbname) = &access.dbname {
+        config.dbname(dbname.as_str());
+    }
+    if let Some(options) = &access.options {
+        config.options(options.as_str());
+    }
+    if let Some(password) = &endpoint.password {
         config.password(password.expose_secret());
     }
+    watch_the_wire(&mut config, access);
     config
+}
+
+fn watch_the_wire(config: &mut Config, access: &DatabaseAccess) {
+    config.keepalives(access.keepalives.is_some());
+    if let Some(Keepalives {
+        idle,
+        interval,
+        count,
+    }) = access.keepalives
+    {
+        // Zero is "the operating system's" for libpq and an error for the kernel.
+        if !idle.is_zero() {
+            config.keepalives_idle(idle);
+        }
+        if !interval.is_zero() {
+            config.keepalives_interval(interval);
+        }
+        if count > 0 {
+            config.keepalives_retries(count);
+        }
+    }
+    if let Some(longest) = access.tcp_user_timeout {
+        config.tcp_user_timeout(longest);
+    }
+}
+
+/// The endpoints in the order to try them.
+fn in_turn(access: &DatabaseAccess) -> Vec<&Endpoint> {
+    let mut endpoints: Vec<_> = access.endpoints.iter().collect();
+    if access.shuffle {
+        endpoints.sort_by_cached_key(|_| Uuid::new_v4());
+    }
+    endpoints
 }
 
 /// The addresses behind a name; `[None]` for a Unix socket.
@@ -222,24 +226,9 @@ async fn addresses(
     }
 }
 
-async fn password(target: &DatabaseTarget) -> Result<Option<SecretString>, StoreError> {
-    let Some(secret) = target.password.clone() else {
-        return Ok(None);
-    };
-    let read = tokio::task::spawn_blocking(move || secret.read())
-        .await
-        .map_err(|error| StoreError::Other(Fault::new("read the password", error.to_string())))?;
-    match read {
-        Ok(password) => Ok(Some(password)),
-        Err(error) => Err(StoreError::Settings(Fault::new(
-            "database.password",
-            error.to_string(),
-        ))),
-    }
-}
-
-async fn tls_client(settings: TlsSettings) -> Result<rustls::ClientConfig, StoreError> {
-    tokio::task::spawn_blocking(move || tls::client_config(&settings))
+async fn tls_client(access: &DatabaseAccess) -> Result<rustls::ClientConfig, StoreError> {
+    let (mode, files) = (access.sslmode, access.certificates.clone());
+    tokio::task::spawn_blocking(move || tls::client_config(mode, &files))
         .await
         .map_err(|error| StoreError::Other(Fault::new("prepare TLS", error.to_string())))?
 }

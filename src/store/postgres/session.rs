@@ -11,6 +11,7 @@ use tokio::task::AbortHandle;
 use tokio_postgres::{AsyncMessage, Client, Connection, Notification};
 
 use super::sqlstate::store_error;
+use crate::config::SessionKind;
 use crate::store::error::{Fault, StoreError};
 
 /// Unread notifications kept: they are hints, and one unread hint is as good as many.
@@ -29,12 +30,10 @@ pub struct SessionSettings {
     pub lock_timeout: Duration,
     /// Longest pause inside a transaction; zero for no limit.
     pub idle_in_transaction_timeout: Duration,
-    /// Refuse servers that only read (libpq's `target_session_attrs=read-write`).
-    pub writable: bool,
 }
 
 impl SessionSettings {
-    /// The usual settings: waits for locks half as long as a statement may take, writes.
+    /// The usual settings: waits for locks half as long as a statement may take.
     #[must_use]
     pub fn new(application_name: String, statement_timeout: Duration) -> Self {
         Self {
@@ -42,7 +41,6 @@ impl SessionSettings {
             statement_timeout,
             lock_timeout: statement_timeout / 2,
             idle_in_transaction_timeout: Duration::from_secs(30),
-            writable: true,
         }
     }
 }
@@ -72,6 +70,7 @@ impl Session {
         connection: Connection<S, T>,
         server: &str,
         settings: &SessionSettings,
+        kind: SessionKind,
     ) -> Result<Self, StoreError>
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -93,34 +92,30 @@ impl Session {
             .await
             .map_err(failed)?;
         let row = client
-            .query_typed(
-                "SELECT pg_catalog.current_setting('server_version_num')::pg_catalog.int4, \
-                 pg_catalog.current_setting('transaction_read_only')::pg_catalog.bool, \
-                 pg_catalog.pg_backend_pid()",
-                &[],
-            )
+            .query_typed(ABOUT_THE_SERVER, &[])
             .await
             .map_err(failed)?
             .pop()
             .ok_or_else(|| StoreError::Other(Fault::new(doing.as_str(), "empty answer")))?;
-        let session = Session {
+        let session = Self {
             client,
             notifications,
             closed,
             server: server.to_owned(),
             server_version: row.try_get(0).map_err(failed)?,
-            backend_pid: row.try_get(2).map_err(failed)?,
+            backend_pid: row.try_get(1).map_err(failed)?,
             driver,
         };
         if session.server_version < OLDEST_SERVER {
-            let reason = "PostgreSQL 13 or later is needed";
-            return Err(StoreError::Settings(Fault::new(doing.as_str(), reason)));
+            let fault = Fault::new(doing, "PostgreSQL 13 or later is needed");
+            return Err(StoreError::Settings(fault));
         }
-        if settings.writable && row.try_get(1).map_err(failed)? {
-            let reason = "the session is read-only: a standby, or default_transaction_read_only";
-            return Err(StoreError::ReadOnly(Fault::new(doing.as_str(), reason)));
+        let read_only = row.try_get(2).map_err(failed)?;
+        let in_recovery = row.try_get(3).map_err(failed)?;
+        match unfit(kind, read_only, in_recovery) {
+            Some(reason) => Err(StoreError::ReadOnly(Fault::new(doing, reason))),
+            None => Ok(session),
         }
-        Ok(session)
     }
 
     /// Says goodbye, waits at most `grace` for the socket to close, then drops it.
@@ -132,12 +127,30 @@ impl Session {
             ..
         } = self;
         drop(client);
-        if tokio::time::timeout(grace, closed.wait_for(Option::is_some))
-            .await
-            .is_err()
-        {
+        let ended = tokio::time::timeout(grace, closed.wait_for(Option::is_some)).await;
+        if ended.is_err() {
             driver.abort();
         }
+    }
+}
+
+/// What a new session asks about its server.
+const ABOUT_THE_SERVER: &str = "SELECT \
+    pg_catalog.current_setting('server_version_num')::pg_catalog.int4, \
+    pg_catalog.pg_backend_pid(), \
+    pg_catalog.current_setting('transaction_read_only')::pg_catalog.bool, \
+    pg_catalog.pg_is_in_recovery()";
+
+/// Why a server is not of the kind wanted.
+fn unfit(kind: SessionKind, read_only: bool, in_recovery: bool) -> Option<&'static str> {
+    match kind {
+        SessionKind::ReadWrite | SessionKind::Primary if in_recovery => {
+            Some("the server is a standby")
+        }
+        SessionKind::ReadWrite if read_only => {
+            Some("sessions are read-only there (default_transaction_read_only)")
+        }
+        SessionKind::ReadWrite | SessionKind::Primary | SessionKind::Any => None,
     }
 }
 
@@ -214,6 +227,21 @@ mod tests {
         );
         let cut = application_name("reader", &"é".repeat(40));
         assert!(cut.len() <= 63 && cut.ends_with('é'), "{cut}");
+    }
+
+    #[test]
+    fn a_server_must_be_of_the_kind_wanted() {
+        for (kind, read_only, in_recovery, fits) in [
+            (SessionKind::Any, true, true, true),
+            (SessionKind::Primary, true, false, true),
+            (SessionKind::Primary, true, true, false),
+            (SessionKind::ReadWrite, false, false, true),
+            (SessionKind::ReadWrite, true, false, false),
+            (SessionKind::ReadWrite, true, true, false),
+        ] {
+            let found = unfit(kind, read_only, in_recovery);
+            assert_eq!(found.is_none(), fits, "{kind:?} {read_only} {in_recovery}");
+        }
     }
 
     #[test]

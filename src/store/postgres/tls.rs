@@ -4,7 +4,7 @@
 //! certificate can be rotated without a restart. Source: PostgreSQL manual, "SSL Support"
 //! (libpq-ssl), table "SSL Mode Descriptions".
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use rustls::client::WebPkiServerVerifier;
@@ -18,47 +18,22 @@ use rustls::{
     CertificateError, ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme,
 };
 
-use crate::config::SslMode;
+use crate::config::{Certificates, SslMode};
 use crate::store::error::{Fault, StoreError};
-
-/// How to talk TLS to the server.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct TlsSettings {
-    /// `sslmode`. [`SslMode::Require`] with a CA file is [`SslMode::VerifyCa`], as in libpq.
-    pub mode: SslMode,
-    /// PEM file of trusted roots; without it the operating system's.
-    pub ca_file: Option<PathBuf>,
-    /// PEM file of the client's certificate chain.
-    pub cert_file: Option<PathBuf>,
-    /// PEM file of the client's private key.
-    pub key_file: Option<PathBuf>,
-}
-
-impl Default for TlsSettings {
-    /// `verify-full` with the operating system's roots and no client certificate.
-    fn default() -> Self {
-        Self {
-            mode: SslMode::VerifyFull,
-            ca_file: None,
-            cert_file: None,
-            key_file: None,
-        }
-    }
-}
 
 /// Builds the TLS client. Blocks on reading files: call it where blocking is allowed.
 ///
 /// # Errors
 /// [`StoreError::Settings`] names the setting and the file that cannot be used.
-pub fn client_config(settings: &TlsSettings) -> Result<ClientConfig, StoreError> {
+pub fn client_config(mode: SslMode, files: &Certificates) -> Result<ClientConfig, StoreError> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let verifier = verifier(settings, &provider)?;
+    let verifier = verifier(mode, files.ca_file.as_deref(), &provider)?;
     let builder = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .map_err(|error| unusable("sslmode", &error.to_string()))?
         .dangerous()
         .with_custom_certificate_verifier(verifier);
-    match (&settings.cert_file, &settings.key_file) {
+    match (&files.cert_file, &files.key_file) {
         (Some(cert), Some(key)) => builder
             .with_client_auth_cert(certificates("cert_file", cert)?, private_key(key)?)
             .map_err(|error| {
@@ -72,7 +47,8 @@ pub fn client_config(settings: &TlsSettings) -> Result<ClientConfig, StoreError>
 }
 
 fn verifier(
-    settings: &TlsSettings,
+    mode: SslMode,
+    ca_file: Option<&Path>,
     provider: &Arc<CryptoProvider>,
 ) -> Result<Arc<dyn ServerCertVerifier>, StoreError> {
     let trust_chain = |roots| {
@@ -81,18 +57,16 @@ fn verifier(
             provider: Arc::clone(provider),
         })
     };
-    match settings.mode {
+    match mode {
         SslMode::VerifyFull => {
-            let roots = Arc::new(roots(settings.ca_file.as_deref())?);
+            let roots = Arc::new(roots(ca_file)?);
             let verifier = WebPkiServerVerifier::builder_with_provider(roots, Arc::clone(provider))
                 .build()
                 .map_err(|error| unusable("ca_file", &error.to_string()))?;
             Ok(verifier)
         }
-        SslMode::VerifyCa => Ok(trust_chain(roots(settings.ca_file.as_deref())?)),
-        SslMode::Require if settings.ca_file.is_some() => {
-            Ok(trust_chain(roots(settings.ca_file.as_deref())?))
-        }
+        SslMode::VerifyCa => Ok(trust_chain(roots(ca_file)?)),
+        SslMode::Require if ca_file.is_some() => Ok(trust_chain(roots(ca_file)?)),
         SslMode::Require | SslMode::Prefer | SslMode::Allow | SslMode::Disable => {
             Ok(Arc::new(Lenient {
                 roots: None,
@@ -251,55 +225,55 @@ impl ServerCertVerifier for Lenient {
 mod tests {
     use super::*;
 
-    fn refusal(settings: &TlsSettings) -> String {
-        client_config(settings)
+    fn refusal(mode: SslMode, files: &Certificates) -> String {
+        client_config(mode, files)
             .expect_err("must be refused")
             .to_string()
     }
 
     #[test]
     fn a_missing_ca_file_is_named_with_its_setting() {
-        let text = refusal(&TlsSettings {
+        let files = Certificates {
             ca_file: Some("/nonexistent/ca.pem".into()),
-            ..TlsSettings::default()
-        });
+            ..Certificates::default()
+        };
+        let text = refusal(SslMode::VerifyFull, &files);
         assert!(text.contains("database.ca_file"), "{text}");
         assert!(text.contains("/nonexistent/ca.pem"), "{text}");
     }
 
     #[test]
     fn a_certificate_without_its_key_is_refused() {
-        let text = refusal(&TlsSettings {
-            mode: SslMode::Require,
+        let files = Certificates {
             cert_file: Some("/nonexistent/client.pem".into()),
-            ..TlsSettings::default()
-        });
-        assert!(
-            text.contains("database.key_file: missing: cert_file is set"),
-            "{text}"
-        );
+            ..Certificates::default()
+        };
+        let text = refusal(SslMode::Require, &files);
+        let expected = "database.key_file: missing: cert_file is set";
+        assert!(text.contains(expected), "{text}");
     }
 
     #[test]
     fn a_file_without_certificates_is_refused() {
         let file = tempfile::NamedTempFile::new().expect("temporary file");
         std::fs::write(file.path(), "not a certificate").expect("write");
-        let text = refusal(&TlsSettings {
-            mode: SslMode::VerifyCa,
+        let files = Certificates {
             ca_file: Some(file.path().to_owned()),
-            ..TlsSettings::default()
-        });
-        assert!(text.contains("no CERTIFICATE section"), "{text}");
+            ..Certificates::default()
+        };
+        for mode in [SslMode::VerifyCa, SslMode::VerifyFull, SslMode::Require] {
+            let text = refusal(mode, &files);
+            assert!(text.contains("no CERTIFICATE section"), "{mode:?}: {text}");
+        }
     }
 
     #[test]
     fn modes_that_verify_nothing_need_no_files() {
         for mode in [SslMode::Allow, SslMode::Prefer, SslMode::Require] {
-            let settings = TlsSettings {
-                mode,
-                ..TlsSettings::default()
-            };
-            assert!(client_config(&settings).is_ok(), "{mode:?}");
+            assert!(
+                client_config(mode, &Certificates::default()).is_ok(),
+                "{mode:?}"
+            );
         }
     }
 }
