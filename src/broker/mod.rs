@@ -3,6 +3,7 @@
 //! Two implementations exist, the real one over AMQP (`amqp`) and an in-memory twin
 //! (`memory`); `tests/contract` runs one suite against both.
 
+mod amqp;
 mod outcome;
 
 use std::future::Future;
@@ -12,6 +13,7 @@ use tokio::sync::watch;
 
 use crate::message::{Publication, RowId};
 
+pub use amqp::{AmqpBroker, AmqpChannel, AmqpLink};
 pub use outcome::{BrokerError, ChannelLost, Confirmed, LinkState, LossCause, Outcome};
 
 /// A place that can be connected to.

@@ -1,0 +1,195 @@
+//! Connects to one broker: name, TCP, TLS, AMQP, all within one deadline.
+//!
+//! Tries nothing twice; the retry loop is the engine's.
+
+use std::io;
+use std::pin::pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use async_compat::{Compat, CompatExt};
+use lapin::auth::AuthProvider;
+use lapin::tcp::{AsyncTcpStream, RustlsConnector};
+use lapin::types::{FrameSize, LongString, ShortString};
+use lapin::uri::{
+    AMQPAuthority, AMQPQueryString, AMQPScheme, AMQPUri, AMQPUserInfo, SASLMechanism,
+};
+use lapin::{Connection, ConnectionProperties};
+use secrecy::{ExposeSecret, SecretString};
+use tokio::net::TcpStream;
+use tokio::sync::oneshot;
+use tokio::time::{Instant, timeout_at};
+
+use super::socket::{self, ShutOnDrop};
+use super::tls;
+use crate::broker::BrokerError;
+use crate::config::{BrokerEndpoint, BrokerTls, Login};
+
+/// What we ask for: RabbitMQ's own default. Content headers must fit in one frame, and lapin
+/// keeps buffers of 64 frames.
+const FRAME_MAX: FrameSize = 131_072;
+
+/// The name shown in RabbitMQ's management pages.
+const CONNECTION_NAME: &str = "outbox-relay";
+
+type Stream = AsyncTcpStream<Compat<TcpStream>>;
+
+/// An open connection and what ends with it.
+pub(super) struct Connected {
+    pub(super) connection: Connection,
+    pub(super) socket: ShutOnDrop,
+    /// Ends when lapin's thread does, however that comes about.
+    pub(super) thread: oneshot::Receiver<()>,
+}
+
+/// Connects. Dropped half-way, it leaves no thread behind.
+///
+/// # Errors
+/// [`BrokerError`] names the endpoint, the step and why.
+pub(super) async fn connect(endpoint: &BrokerEndpoint) -> Result<Connected, BrokerError> {
+    let steps = Steps {
+        endpoint,
+        deadline: Instant::now() + endpoint.connect_timeout,
+    };
+    let open = socket::open(&endpoint.host, endpoint.port, endpoint.heartbeat);
+    let tcp = steps.take("TCP connect", open).await?;
+    // From here on every way out shuts the socket, and with it lapin's thread.
+    let socket = ShutOnDrop::of(&tcp).map_err(|error| steps.failed("TCP connect", &error))?;
+    let plain = AsyncTcpStream::Plain(tcp.compat());
+    let stream = match &endpoint.tls {
+        Some(tls) => steps.take("TLS handshake", encrypt(plain, tls)).await?,
+        None => plain,
+    };
+    let (ended, thread) = oneshot::channel();
+    let connection = steps
+        .take("AMQP handshake", handshake(endpoint, stream, ended))
+        .await?;
+    Ok(Connected {
+        connection,
+        socket,
+        thread,
+    })
+}
+
+struct Steps<'a> {
+    endpoint: &'a BrokerEndpoint,
+    deadline: Instant,
+}
+
+impl Steps<'_> {
+    async fn take<T, E: ToString>(
+        &self,
+        step: &'static str,
+        work: impl Future<Output = Result<T, E>>,
+    ) -> Result<T, BrokerError> {
+        match timeout_at(self.deadline, pin!(work)).await {
+            Ok(Ok(done)) => Ok(done),
+            Ok(Err(error)) => Err(self.failed(step, &error)),
+            Err(_) => Err(BrokerError::Timeout {
+                host: self.endpoint.to_string(),
+                step,
+                seconds: self.endpoint.connect_timeout.as_secs(),
+            }),
+        }
+    }
+
+    fn failed(&self, step: &'static str, error: &impl ToString) -> BrokerError {
+        BrokerError::Failed {
+            host: self.endpoint.to_string(),
+            step,
+            reason: error.to_string(),
+        }
+    }
+}
+
+async fn encrypt(plain: Stream, tls: &BrokerTls) -> Result<Stream, String> {
+    let certificates = tls.certificates.clone();
+    let config = tokio::task::spawn_blocking(move || tls::client_config(&certificates));
+    let config = config.await.map_err(|error| error.to_string())??;
+    let connector = RustlsConnector::from(Arc::new(config));
+    let encrypted = plain.into_rustls(&connector, &tls.server_name).await;
+    encrypted.map_err(|error| error.to_string())
+}
+
+/// `ended` is dropped when lapin's thread ends, because the closure is.
+async fn handshake(
+    endpoint: &BrokerEndpoint,
+    stream: Stream,
+    ended: oneshot::Sender<()>,
+) -> lapin::Result<Connection> {
+    let prepared = Mutex::new(Some(stream));
+    let hand_over = async move |_, _| {
+        let _ended = &ended;
+        let mut stream = prepared.lock().unwrap_or_else(PoisonError::into_inner);
+        // lapin asks again only when it reconnects by itself, which is off.
+        stream
+            .take()
+            .ok_or_else(|| io::Error::from(io::ErrorKind::NotConnected).into())
+    };
+    let runtime = lapin::runtime::default_runtime()?;
+    Connection::connector(uri(endpoint), runtime, hand_over, options(endpoint)).await
+}
+
+/// Holds no login: lapin's URI types print the password. [`Credentials`] is asked for it.
+fn uri(endpoint: &BrokerEndpoint) -> AMQPUri {
+    let scheme = match endpoint.tls {
+        Some(_) => AMQPScheme::AMQPS,
+        None => AMQPScheme::AMQP,
+    };
+    AMQPUri {
+        scheme,
+        authority: AMQPAuthority {
+            userinfo: AMQPUserInfo {
+                username: String::new(),
+                password: String::new(),
+            },
+            host: endpoint.host.clone(),
+            port: endpoint.port,
+        },
+        vhost: endpoint.vhost.clone(),
+        query: AMQPQueryString {
+            frame_max: Some(FRAME_MAX),
+            heartbeat: Some(heartbeat_seconds(endpoint.heartbeat)),
+            ..AMQPQueryString::default()
+        },
+    }
+}
+
+/// AMQP negotiates whole seconds, and zero would switch heartbeats off.
+fn heartbeat_seconds(heartbeat: Duration) -> u16 {
+    let seconds = heartbeat.as_millis().div_ceil(1000).max(1);
+    u16::try_from(seconds).unwrap_or(u16::MAX)
+}
+
+fn options(endpoint: &BrokerEndpoint) -> ConnectionProperties {
+    let text = |text: &str| LongString::from(text);
+    ConnectionProperties::default()
+        .with_connection_name(text(CONNECTION_NAME))
+        .with_client_property("product".into(), text(CONNECTION_NAME))
+        .with_client_property("version".into(), text(env!("CARGO_PKG_VERSION")))
+        .with_auth_provider(Credentials(endpoint.login.clone()))
+}
+
+/// Answers the broker's question who we are.
+struct Credentials(Login);
+
+impl AuthProvider for Credentials {
+    fn mechanism(&self) -> ShortString {
+        match &self.0 {
+            Login::Plain { .. } => SASLMechanism::Plain.name().into(),
+            Login::External => SASLMechanism::External.name().into(),
+        }
+    }
+
+    fn auth_starter(&self) -> Result<LongString, String> {
+        Ok(match &self.0 {
+            Login::Plain { user, password } => plain(user, password),
+            Login::External => LongString::from(""),
+        })
+    }
+}
+
+/// RFC 4616: no authorisation identity, user, password, separated by NUL.
+fn plain(user: &str, password: &SecretString) -> LongString {
+    LongString::from(format!("\0{user}\0{}", password.expose_secret()))
+}

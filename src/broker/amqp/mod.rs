@@ -1,0 +1,95 @@
+//! The publisher seam over AMQP 0-9-1, with lapin. Everything that knows lapin is in here.
+//!
+//! ```text
+//! AmqpBroker ──connect──▶ AmqpLink ──open_channel──▶ AmqpChannel
+//!   host list               state, questions           in_flight ▶ judge ▶ outcomes
+//! ```
+//!
+//! lapin's automatic recovery is off: it knows one host, gives up after some tries, and sleeps
+//! in its thread. lapin logs returned messages with their payload (target
+//! `lapin::returned_messages`), so that target must stay silent whatever the log level is.
+
+mod channel;
+mod connect;
+mod encode;
+mod fault;
+mod in_flight;
+mod judge;
+mod link;
+mod patience;
+mod socket;
+mod tls;
+
+use std::time::Duration;
+
+use super::{Broker, BrokerError};
+use crate::config::{BrokerAccess, BrokerEndpoint};
+
+pub use channel::AmqpChannel;
+pub use link::AmqpLink;
+
+/// Says where the broker is and how to be let in, as it stands now. Asked before every connect,
+/// so that rotated secrets count. The error is a sentence for people, without secrets.
+pub type Access = dyn Fn() -> Result<BrokerAccess, String> + Send + Sync;
+
+/// RabbitMQ, at one of the configured hosts.
+pub struct AmqpBroker {
+    access: Box<Access>,
+}
+
+impl AmqpBroker {
+    /// A broker that is looked up by `access` at every connect.
+    pub fn new(access: impl Fn() -> Result<BrokerAccess, String> + Send + Sync + 'static) -> Self {
+        Self {
+            access: Box::new(access),
+        }
+    }
+}
+
+impl Broker for AmqpBroker {
+    type Link = AmqpLink;
+
+    /// Tries the hosts in order and takes the first that lets us in. Cancel safe: a connect
+    /// dropped half-way leaves neither socket nor thread behind.
+    async fn connect(&self) -> Result<AmqpLink, BrokerError> {
+        let access = (self.access)().map_err(|reason| failed("broker", "configuration", reason))?;
+        let mut refused = Vec::new();
+        for endpoint in &access.endpoints {
+            match open(endpoint, access.confirm_timeout).await {
+                Ok(link) => return Ok(link),
+                Err(error) => refused.push(error),
+            }
+        }
+        Err(together(refused))
+    }
+}
+
+async fn open(endpoint: &BrokerEndpoint, confirms: Duration) -> Result<AmqpLink, BrokerError> {
+    let connected = connect::connect(endpoint).await?;
+    Ok(AmqpLink::new(connected, endpoint, confirms))
+}
+
+/// One host's error as it is; of several, each in order.
+fn together(mut refused: Vec<BrokerError>) -> BrokerError {
+    match (refused.pop(), refused.is_empty()) {
+        (Some(only), true) => only,
+        (Some(last), false) => {
+            refused.push(last);
+            let reasons: Vec<_> = refused.iter().map(ToString::to_string).collect();
+            failed("all hosts", "connect", reasons.join("; "))
+        }
+        (None, _) => failed(
+            "broker",
+            "configuration",
+            "no host is configured".to_owned(),
+        ),
+    }
+}
+
+fn failed(host: &str, step: &'static str, reason: String) -> BrokerError {
+    BrokerError::Failed {
+        host: host.to_owned(),
+        step,
+        reason,
+    }
+}
