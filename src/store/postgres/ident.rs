@@ -109,8 +109,16 @@ impl fmt::Display for Outbox {
     }
 }
 
-/// For names that were checked already.
-fn quoted(name: &str) -> String {
+/// `relation_suffix`, the relation cut between characters where the whole would be too long.
+#[must_use]
+pub fn derived(relation: &str, suffix: &str) -> String {
+    let room = LONGEST - suffix.len() - 1;
+    let end = (0..=room.min(relation.len())).rfind(|&at| relation.is_char_boundary(at));
+    format!("{}_{suffix}", &relation[..end.unwrap_or(0)])
+}
+
+/// Quotes a name that was checked already.
+pub(super) fn quoted(name: &str) -> String {
     format!("\"{}\"", name.replace('"', "\"\""))
 }
 
@@ -147,6 +155,16 @@ mod tests {
     fn literals_hold_quotes_and_backslashes() {
         assert_eq!(quote_literal("it's"), "'it''s'");
         assert_eq!(quote_literal(r"a\'b"), r"E'a\\''b'");
+    }
+
+    #[test]
+    fn derived_names_fit() {
+        assert_eq!(derived("message", "xid"), "message_xid");
+        let long = derived(&"é".repeat(31), "available");
+        assert!(
+            long.len() <= LONGEST && long.ends_with("é_available"),
+            "{long}"
+        );
     }
 
     proptest! {

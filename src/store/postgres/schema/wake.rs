@@ -1,6 +1,7 @@
-//! The two names of the wake-up gate: an advisory-lock key and a notification channel.
+//! Names of the wake-up gate, an advisory-lock key and a notification channel, and the key that
+//! keeps migrations apart.
 //!
-//! Both follow from the names of schema and relation alone, never from an OID, so that trigger
+//! All follow from the names of schema and relation alone, never from an OID, so that trigger
 //! and relay still agree after a dump and restore. The trigger holds them as constants: hashing
 //! at each insert would be a tax on the application.
 
@@ -11,19 +12,25 @@
 /// signed integer. A contract: relays of different versions share one gate.
 #[must_use]
 pub fn wake_key(schema: &str, relation: &str) -> i64 {
+    fnv1a(&["outbox-relay wake", schema, relation])
+}
+
+/// Key of the advisory lock under which the schema is changed by one process at a time. Made
+/// like [`wake_key`] of `outbox-relay migrate` and the schema.
+#[must_use]
+pub fn migrate_key(schema: &str) -> i64 {
+    fnv1a(&["outbox-relay migrate", schema])
+}
+
+fn fnv1a(parts: &[&str]) -> i64 {
     const OFFSET_BASIS: u64 = 0xcbf2_9ce4_8422_2325;
     const PRIME: u64 = 0x0000_0100_0000_01b3;
-    let parts: [&[u8]; 5] = [
-        b"outbox-relay wake",
-        b"\0",
-        schema.as_bytes(),
-        b"\0",
-        relation.as_bytes(),
-    ];
-    let hash = parts.concat().iter().fold(OFFSET_BASIS, |hash, byte| {
-        (hash ^ u64::from(*byte)).wrapping_mul(PRIME)
-    });
-    hash.cast_signed()
+    let step = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(PRIME);
+    parts
+        .join("\0")
+        .bytes()
+        .fold(OFFSET_BASIS, step)
+        .cast_signed()
 }
 
 /// Channel that a sleeping relay listens on: an identifier that needs no quotes.
