@@ -4,6 +4,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::Secret;
+use super::amqp_url::AmqpUrl;
+use super::reader::{Reader, accept, masked, not_empty, within};
+use super::setting::Choice;
 
 /// Which SASL mechanism proves who the relay is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,4 +70,80 @@ impl Default for BrokerSection {
             confirm_timeout: Duration::from_secs(30),
         }
     }
+}
+
+impl Choice for Auth {
+    const WORDS: &'static [(&'static str, Self)] =
+        &[("plain", Self::Plain), ("external", Self::External)];
+}
+
+impl BrokerSection {
+    pub(super) fn read(reader: &mut Reader<'_>) -> Self {
+        let defaults = Self::default();
+        let second = Duration::from_secs(1);
+        let minutes = |n: u64| Duration::from_secs(n * 60);
+        Self {
+            url: reader.secrets("broker.url", "broker.url_file", split_urls, shown_url),
+            host: reader.list("broker.host", plain_host),
+            port: reader.optional("broker.port", within(1, u16::MAX)),
+            user: reader.optional("broker.user", not_empty),
+            password: reader.secret("broker.password", "broker.password_file", masked),
+            vhost: reader.optional("broker.vhost", accept),
+            ca_file: reader.optional("broker.ca_file", accept),
+            cert_file: reader.optional("broker.cert_file", accept),
+            key_file: reader.optional("broker.key_file", accept),
+            server_name: reader.optional("broker.server_name", not_empty),
+            auth: reader.value("broker.auth", defaults.auth, accept),
+            heartbeat: reader.value("broker.heartbeat", defaults.heartbeat, |given| {
+                within(second, minutes(10))(given)?;
+                if given.subsec_nanos() == 0 {
+                    Ok(())
+                } else {
+                    Err("must be whole seconds: AMQP counts heartbeats so".to_owned())
+                }
+            }),
+            connect_timeout: reader.value(
+                "broker.connect_timeout",
+                defaults.connect_timeout,
+                within(second / 10, minutes(5)),
+            ),
+            confirm_timeout: reader.value(
+                "broker.confirm_timeout",
+                defaults.confirm_timeout,
+                within(second / 10, minutes(60)),
+            ),
+        }
+    }
+}
+
+/// A comma separates URLs only where the next one begins: a password may hold commas.
+fn split_urls(text: &str) -> Vec<String> {
+    let mut urls: Vec<String> = Vec::new();
+    for part in text.split(',') {
+        match urls.last_mut() {
+            Some(last) if !part.trim_start().starts_with("amqp") => {
+                last.push(',');
+                last.push_str(part);
+            }
+            Some(_) | None => urls.push(part.trim().to_owned()),
+        }
+    }
+    urls
+}
+
+fn plain_host(host: &impl AsRef<str>) -> Result<(), String> {
+    let host = host.as_ref();
+    not_empty(&host)?;
+    let is_address = host.parse::<std::net::IpAddr>().is_ok();
+    if host.contains("://") {
+        Err("is a URL: write it into broker.url".to_owned())
+    } else if host.contains(':') && !is_address {
+        Err("must be a name or an address alone: write the port into broker.port".to_owned())
+    } else {
+        Ok(())
+    }
+}
+
+fn shown_url(text: &str) -> Option<String> {
+    AmqpUrl::parse(text).ok().map(|url| url.shown())
 }

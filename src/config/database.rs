@@ -4,6 +4,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::Secret;
+use super::libpq::Parameters;
+use super::reader::{Reader, accept, masked, not_empty, within};
+use super::setting::Choice;
 
 /// How a connection to PostgreSQL is secured, as libpq's `sslmode` (PostgreSQL manual, 34.19.4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,4 +71,48 @@ impl Default for DatabaseSection {
             statement_timeout: Duration::from_secs(10),
         }
     }
+}
+
+impl Choice for SslMode {
+    const WORDS: &'static [(&'static str, Self)] = &[
+        ("disable", Self::Disable),
+        ("allow", Self::Allow),
+        ("prefer", Self::Prefer),
+        ("require", Self::Require),
+        ("verify-ca", Self::VerifyCa),
+        ("verify-full", Self::VerifyFull),
+    ];
+}
+
+impl DatabaseSection {
+    pub(super) fn read(reader: &mut Reader<'_>) -> Self {
+        let defaults = Self::default();
+        let short = within(Duration::from_millis(100), Duration::from_secs(300));
+        Self {
+            url: reader.secret("database.url", "database.url_file", shown_url),
+            host: reader.list("database.host", not_empty),
+            port: reader.list("database.port", within(1, u16::MAX)),
+            user: reader.optional("database.user", not_empty),
+            password: reader.secret("database.password", "database.password_file", masked),
+            dbname: reader.optional("database.dbname", not_empty),
+            sslmode: reader.optional("database.sslmode", accept),
+            ca_file: reader.optional("database.ca_file", accept),
+            cert_file: reader.optional("database.cert_file", accept),
+            key_file: reader.optional("database.key_file", accept),
+            connect_timeout: reader.value(
+                "database.connect_timeout",
+                defaults.connect_timeout,
+                short,
+            ),
+            statement_timeout: reader.value(
+                "database.statement_timeout",
+                defaults.statement_timeout,
+                within(Duration::from_millis(100), Duration::from_secs(600)),
+            ),
+        }
+    }
+}
+
+fn shown_url(text: &str) -> Option<String> {
+    Parameters::parse(text).ok().map(|url| url.shown())
 }

@@ -2,6 +2,8 @@
 
 use std::net::{Ipv4Addr, SocketAddr};
 
+use super::reader::{Reader, accept};
+
 /// The keys of `[http]`.
 #[derive(Clone, Debug)]
 pub struct HttpSection {
@@ -13,6 +15,14 @@ impl Default for HttpSection {
     fn default() -> Self {
         Self {
             listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 9845)),
+        }
+    }
+}
+
+impl HttpSection {
+    pub(super) fn read(reader: &mut Reader<'_>) -> Self {
+        Self {
+            listen: reader.value("http.listen", Self::default().listen, accept),
         }
     }
 }

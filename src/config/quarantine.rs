@@ -2,6 +2,9 @@
 
 use std::time::Duration;
 
+use super::reader::{Reader, accept, within};
+use super::setting::Choice;
+
 /// What becomes of the rows of a key when one of them is quarantined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Successors {
@@ -28,6 +31,27 @@ impl Default for QuarantineSection {
             successors: Successors::Continue,
             replay_window: Duration::from_secs(30 * 24 * 3600),
             owner: String::new(),
+        }
+    }
+}
+
+impl Choice for Successors {
+    const WORDS: &'static [(&'static str, Self)] =
+        &[("continue", Self::Continue), ("wait", Self::Wait)];
+}
+
+impl QuarantineSection {
+    pub(super) fn read(reader: &mut Reader<'_>) -> Self {
+        let defaults = Self::default();
+        let day = Duration::from_secs(24 * 3600);
+        Self {
+            successors: reader.value("quarantine.successors", defaults.successors, accept),
+            replay_window: reader.value(
+                "quarantine.replay_window",
+                defaults.replay_window,
+                within(Duration::from_secs(60), day * 3650),
+            ),
+            owner: reader.value("quarantine.owner", defaults.owner, accept),
         }
     }
 }

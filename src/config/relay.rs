@@ -3,6 +3,8 @@
 use std::time::Duration;
 
 use super::ByteSize;
+use super::reader::{Reader, accept, not_empty, within};
+use super::setting::Choice;
 
 /// Whether rows of one ordering key keep their order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,5 +60,97 @@ impl Default for RelaySection {
             optional_exchanges: Vec::new(),
             allowed_exchanges: vec!["*".to_owned()],
         }
+    }
+}
+
+impl Choice for Ordering {
+    const WORDS: &'static [(&'static str, Self)] = &[("key", Self::Key), ("none", Self::None)];
+}
+
+impl RelaySection {
+    pub(super) fn read(reader: &mut Reader<'_>) -> Self {
+        let defaults = Self::default();
+        let patterns = |items: &Vec<String>| items.iter().try_for_each(not_empty);
+        let section = Self {
+            batch_size: reader.value("relay.batch_size", defaults.batch_size, within(1, 10_000)),
+            max_in_flight: reader.value(
+                "relay.max_in_flight",
+                defaults.max_in_flight,
+                within(1, 100_000),
+            ),
+            channels: reader.value("relay.channels", defaults.channels, within(1, 256)),
+            max_buffered_bytes: reader.value(
+                "relay.max_buffered_bytes",
+                defaults.max_buffered_bytes,
+                within(ByteSize::from_mib(1), ByteSize::from_mib(1 << 20)),
+            ),
+            max_message_size: reader.value(
+                "relay.max_message_size",
+                defaults.max_message_size,
+                within(ByteSize::from_bytes(1), ByteSize::from_mib(512)),
+            ),
+            poll_interval: reader.value(
+                "relay.poll_interval",
+                defaults.poll_interval,
+                within(Duration::from_millis(10), Duration::from_secs(600)),
+            ),
+            ordering: reader.value("relay.ordering", defaults.ordering, accept),
+            lease: reader.value(
+                "relay.lease",
+                defaults.lease,
+                within(Duration::from_secs(1), Duration::from_secs(600)),
+            ),
+            shutdown_grace: reader.value(
+                "relay.shutdown_grace",
+                defaults.shutdown_grace,
+                within(Duration::from_secs(1), Duration::from_secs(3600)),
+            ),
+            mandatory: reader.value("relay.mandatory", defaults.mandatory, accept),
+            optional_exchanges: reader.value(
+                "relay.optional_exchanges",
+                defaults.optional_exchanges,
+                patterns,
+            ),
+            allowed_exchanges: reader.value(
+                "relay.allowed_exchanges",
+                defaults.allowed_exchanges,
+                patterns,
+            ),
+        };
+        section.check(reader);
+        section
+    }
+
+    fn check(&self, reader: &mut Reader<'_>) {
+        let (window, channels) = (self.max_in_flight, self.channels);
+        reader.rule(
+            &["relay.max_in_flight", "relay.channels"],
+            window >= channels,
+            || {
+                format!(
+                    "max_in_flight ({window}) must not be smaller than channels ({channels}): each \
+                     channel needs room for one message"
+                )
+            },
+        );
+        let (message, buffer) = (self.max_message_size, self.max_buffered_bytes);
+        reader.rule(
+            &["relay.max_message_size", "relay.max_buffered_bytes"],
+            message <= buffer,
+            || {
+                format!(
+                    "max_message_size ({message}) must not be larger than max_buffered_bytes \
+                     ({buffer}): such a message could never be read"
+                )
+            },
+        );
+        reader.rule(
+            &["relay.allowed_exchanges"],
+            !self.allowed_exchanges.is_empty(),
+            || {
+                "must not be empty, or nothing could be sent; \"*\" allows every exchange"
+                    .to_owned()
+            },
+        );
     }
 }

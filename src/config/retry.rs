@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use super::duration;
+use super::reader::{Reader, within};
 use crate::runtime::RetryPolicy;
 
 /// The keys of `[retry]`.
@@ -42,5 +44,49 @@ impl Default for RetrySection {
             unroutable_after: Duration::from_secs(3600),
             destination_after: Duration::from_secs(24 * 3600),
         }
+    }
+}
+
+impl RetrySection {
+    pub(super) fn read(reader: &mut Reader<'_>) -> Self {
+        let defaults = Self::default();
+        let shortest = Duration::from_millis(10);
+        let year = Duration::from_secs(365 * 24 * 3600);
+        let delay = within(shortest, Duration::from_secs(24 * 3600));
+        let patience = within(shortest, year);
+        let section = Self {
+            initial: reader.value("retry.initial", defaults.initial, &delay),
+            multiplier: reader.value("retry.multiplier", defaults.multiplier, within(1.0, 100.0)),
+            max_delay: reader.value("retry.max_delay", defaults.max_delay, &delay),
+            jitter: reader.value("retry.jitter", defaults.jitter, within(0.0, 1.0)),
+            max_attempts: reader.value(
+                "retry.max_attempts",
+                defaults.max_attempts,
+                within(1, 1_000_000),
+            ),
+            unroutable_after: reader.value(
+                "retry.unroutable_after",
+                defaults.unroutable_after,
+                &patience,
+            ),
+            destination_after: reader.value(
+                "retry.destination_after",
+                defaults.destination_after,
+                &patience,
+            ),
+        };
+        let (initial, max) = (section.initial, section.max_delay);
+        reader.rule(
+            &["retry.initial", "retry.max_delay"],
+            initial <= max,
+            || {
+                format!(
+                    "initial ({}) must not be longer than max_delay ({})",
+                    duration::shown(initial),
+                    duration::shown(max)
+                )
+            },
+        );
+        section
     }
 }
