@@ -1,0 +1,8 @@
+//! Tests of the tests' own equipment: a harness that lies would prove anything.
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod ledger;
+mod network;
+mod servers;

@@ -1,0 +1,68 @@
+//! Where the server binaries are: from the environment, else by asking `servers.sh find`.
+//! Fetches nothing.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::OnceLock;
+
+const FINDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/servers.sh");
+
+/// Folders of the server binaries.
+#[derive(Debug, Clone)]
+pub struct Places {
+    /// `initdb`, `postgres`.
+    pub postgres_bin: PathBuf,
+    /// Shared libraries for them, colon separated; may be empty.
+    pub postgres_libs: String,
+    /// RabbitMQ's own scripts, not Debian's wrappers.
+    pub rabbitmq_sbin: PathBuf,
+    /// Shared libraries for Erlang, colon separated; may be empty.
+    pub rabbitmq_libs: String,
+    /// `erl`, `epmd`, `erl_call`.
+    pub erlang_bin: PathBuf,
+    /// A folder of this user that may be deleted at any time.
+    pub cache: PathBuf,
+}
+
+impl Places {
+    /// The places, looked up once per process.
+    ///
+    /// # Panics
+    /// If a server is missing; the message says what to do.
+    pub fn known() -> &'static Self {
+        static PLACES: OnceLock<Places> = OnceLock::new();
+        PLACES.get_or_init(Self::look_up)
+    }
+
+    fn look_up() -> Self {
+        let found = Command::new("sh")
+            .args([FINDER, "find"])
+            .output()
+            .expect("sh can be run");
+        assert!(
+            found.status.success(),
+            "no servers to test with; run `make servers`, which fetches without installing.\n{}",
+            String::from_utf8_lossy(&found.stderr)
+        );
+        let output = String::from_utf8(found.stdout).expect("paths are UTF-8");
+        let pairs: HashMap<_, _> = output
+            .lines()
+            .filter_map(|line| line.split_once('='))
+            .collect();
+        let of = |key: &str| {
+            pairs
+                .get(key)
+                .unwrap_or_else(|| panic!("{FINDER} printed no {key}"))
+                .to_string()
+        };
+        Self {
+            postgres_bin: of("OUTBOX_RELAY_TEST_POSTGRES_BIN").into(),
+            postgres_libs: of("OUTBOX_RELAY_TEST_POSTGRES_LIBS"),
+            rabbitmq_sbin: of("OUTBOX_RELAY_TEST_RABBITMQ_SBIN").into(),
+            rabbitmq_libs: of("OUTBOX_RELAY_TEST_RABBITMQ_LIBS"),
+            erlang_bin: of("OUTBOX_RELAY_TEST_ERLANG_BIN").into(),
+            cache: of("OUTBOX_RELAY_TEST_CACHE").into(),
+        }
+    }
+}

@@ -1,0 +1,420 @@
+//! Private RabbitMQ brokers that are thrown away: one shared by the tests of a binary, with a
+//! virtual host each, and own ones for tests that stop, block, kill or freeze their broker.
+//!
+//! A broker has its own node name, ports, port mapper (epmd), cookie and folders, so that it
+//! meets no other. Administration goes through `erl_call`, which takes milliseconds where
+//! `rabbitmqctl` takes a second; the functions called are those that `rabbitmqctl` calls.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use rustix::process::{Pid, Signal};
+use tokio::sync::{OnceCell, Semaphore, SemaphorePermit};
+
+use super::PATIENCE;
+use super::leash::{Leashed, Program};
+use super::places::Places;
+use super::ports::Port;
+use super::scratch::Scratch;
+
+/// A broker takes some 100 MB and, while starting, a whole core.
+static PRIVATE_BROKERS: Semaphore = Semaphore::const_new(2);
+
+/// A private broker.
+#[derive(Debug)]
+pub struct Rabbit {
+    // The server goes first, then its port mapper, then their folder.
+    server: Leashed,
+    _epmd: Leashed,
+    node: Node,
+    _permit: Option<SemaphorePermit<'static>>,
+}
+
+#[derive(Debug)]
+struct Node {
+    folder: Scratch,
+    amqp: Port,
+    distribution: Port,
+    epmd: Port,
+    cookie: String,
+}
+
+impl Rabbit {
+    /// Starts a broker; waits while too many private ones run already.
+    ///
+    /// # Panics
+    /// If it does not become ready, with its log.
+    pub async fn start() -> Self {
+        let permit = PRIVATE_BROKERS.acquire().await.expect("never closed");
+        Self::launch(Some(permit)).await
+    }
+
+    async fn launch(permit: Option<SemaphorePermit<'static>>) -> Self {
+        let node = Node::prepare();
+        let epmd = node.start_epmd();
+        // It says so at the second level of debugging only.
+        epmd.printed("entering the main select() loop", 0, PATIENCE)
+            .await;
+        let rabbit = Self {
+            server: node.start_server(),
+            _epmd: epmd,
+            node,
+            _permit: permit,
+        };
+        rabbit.ready().await;
+        rabbit
+    }
+
+    /// 127.0.0.1's AMQP port.
+    pub fn port(&self) -> u16 {
+        self.node.amqp.number()
+    }
+
+    /// The URL of the default virtual host `/`.
+    pub fn url(&self) -> String {
+        format!("amqp://guest:guest@127.0.0.1:{}/%2f", self.port())
+    }
+
+    /// The URL of the default virtual host through something that listens on another port.
+    pub fn url_through(&self, port: u16) -> String {
+        format!("amqp://guest:guest@127.0.0.1:{port}/%2f")
+    }
+
+    /// A new virtual host in which `guest` may do everything.
+    pub async fn create_vhost(&self) -> Vhost {
+        let name = unique("test");
+        self.eval(&format!("rabbit_vhost:add(<<\"{name}\">>, <<\"test\">>)"))
+            .await;
+        self.set_permissions("guest", &name, [".*", ".*", ".*"])
+            .await;
+        Vhost {
+            url: format!("amqp://guest:guest@127.0.0.1:{}/{name}", self.port()),
+            name,
+        }
+    }
+
+    /// What the broker has logged since it was last started.
+    pub fn log(&self) -> Vec<String> {
+        self.server.output().lines()
+    }
+
+    /// The Erlang node's process number.
+    pub fn pid(&self) -> Pid {
+        self.server.pid()
+    }
+
+    /// Orderly shutdown; returns when the broker is gone.
+    pub async fn stop(&mut self) {
+        self.server.signal(Signal::TERM);
+        self.server.ended(PATIENCE).await;
+        self.server.kill();
+    }
+
+    /// SIGKILL to all its processes; returns when they are gone.
+    pub fn kill(&mut self) {
+        self.server.kill();
+    }
+
+    /// Starts the stopped or killed broker on the same port and files.
+    pub async fn start_again(&mut self) {
+        self.kill();
+        self.server = self.node.start_server();
+        self.ready().await;
+    }
+
+    /// Stops and starts.
+    pub async fn restart(&mut self) {
+        self.stop().await;
+        self.start_again().await;
+    }
+
+    /// Freezes it: connections are accepted by the kernel, nothing is answered.
+    pub fn pause(&self) {
+        self.server.pause();
+    }
+
+    /// Ends [`Rabbit::pause`].
+    pub fn resume(&self) {
+        self.server.resume();
+    }
+
+    /// Raises the memory alarm: publishing connections are blocked.
+    pub async fn raise_memory_alarm(&self) {
+        self.eval("vm_memory_monitor:set_vm_memory_high_watermark(0.0000001)")
+            .await;
+    }
+
+    /// Clears the memory alarm.
+    pub async fn clear_memory_alarm(&self) {
+        self.eval("vm_memory_monitor:set_vm_memory_high_watermark(0.4)")
+            .await;
+    }
+
+    /// How many client connections there are.
+    pub async fn connections(&self) -> usize {
+        let count = self.eval("length(rabbit_networking:connections())").await;
+        count.parse().expect("a length is a number")
+    }
+
+    /// Closes every client connection from the broker's side (320, CONNECTION_FORCED).
+    pub async fn close_all_connections(&self) {
+        self.eval(
+            "lists:foreach(fun (C) -> catch rabbit_networking:close_connection(C, \"test\") end, \
+             rabbit_networking:connections())",
+        )
+        .await;
+    }
+
+    /// Adds a user without any permission.
+    pub async fn add_user(&self, user: &str, password: &str) {
+        let (user, password) = (binary(user), binary(password));
+        self.eval(&format!(
+            "rabbit_auth_backend_internal:add_user({user}, {password}, <<\"test\">>)"
+        ))
+        .await;
+    }
+
+    /// Changes a user's password.
+    pub async fn change_password(&self, user: &str, password: &str) {
+        let (user, password) = (binary(user), binary(password));
+        self.eval(&format!(
+            "rabbit_auth_backend_internal:change_password({user}, {password}, <<\"test\">>)"
+        ))
+        .await;
+    }
+
+    /// Sets what a user may configure, write and read in a virtual host (regular expressions).
+    pub async fn set_permissions(&self, user: &str, vhost: &str, rights: [&str; 3]) {
+        let (user, vhost) = (binary(user), binary(vhost));
+        let [configure, write, read] = rights.map(binary);
+        self.eval(&format!(
+            "rabbit_auth_backend_internal:set_permissions({user}, {vhost}, {configure}, {write}, \
+             {read}, <<\"test\">>)"
+        ))
+        .await;
+    }
+
+    /// Evaluates Erlang expressions in the broker and returns the last one's value as text.
+    ///
+    /// # Panics
+    /// If they fail, or return an `{error, …}`.
+    pub async fn eval(&self, expressions: &str) -> String {
+        let mut call = self.node.command("erl_call");
+        call.args(["-r", "-timeout", "30", "-c", &self.node.cookie, "-address"])
+            .arg(format!("127.0.0.1:{}", self.node.distribution.number()))
+            .arg("-e");
+        let answer = run(call, format!("{expressions}.\n")).await;
+        let value = answer
+            .trim()
+            .strip_prefix("{ok, ")
+            .and_then(|rest| rest.strip_suffix('}'))
+            .unwrap_or_else(|| panic!("{expressions}: {answer}"));
+        assert!(!value.starts_with("{error"), "{expressions}: {value}");
+        value.to_owned()
+    }
+
+    /// Runs the real `rabbitmqctl`, for what has no function above. Takes a second or two.
+    ///
+    /// # Panics
+    /// If it fails.
+    pub async fn ctl(&self, arguments: &[&str]) -> String {
+        let mut command = self.node.command("rabbitmqctl");
+        command.arg("--quiet").args(arguments);
+        run(command, String::new()).await
+    }
+
+    async fn ready(&self) {
+        let ready = "Server startup complete";
+        self.server.printed(ready, 0, PATIENCE).await;
+    }
+}
+
+/// A virtual host on the broker shared by the tests of this process: a new one on a private
+/// broker, or the one that `OUTBOX_RELAY_TEST_BROKER_URL` names, where tests must keep apart
+/// by the names they choose ([`unique`]).
+pub async fn vhost() -> Vhost {
+    static SHARED: OnceCell<Rabbit> = OnceCell::const_new();
+    if let Ok(url) = std::env::var("OUTBOX_RELAY_TEST_BROKER_URL") {
+        let name = url.rsplit('/').next().unwrap_or_default().to_owned();
+        return Vhost { url, name };
+    }
+    let shared = SHARED.get_or_init(|| Rabbit::launch(None)).await;
+    shared.create_vhost().await
+}
+
+/// A virtual host of one test.
+#[derive(Debug, Clone)]
+pub struct Vhost {
+    /// URL with user, password and virtual host.
+    pub url: String,
+    /// Its name.
+    pub name: String,
+}
+
+/// A name that no other test uses, for queues and exchanges.
+pub fn unique(base: &str) -> String {
+    static NUMBER: AtomicU32 = AtomicU32::new(1);
+    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+    format!("{base}-{}-{number}", std::process::id())
+}
+
+impl Node {
+    fn prepare() -> Self {
+        let folder = Scratch::new("rabbitmq");
+        let amqp = Port::take();
+        let cookie = format!("COOKIE{}", uuid::Uuid::new_v4().simple());
+        let path = folder.join(".erlang.cookie");
+        fs::write(&path, &cookie).expect("own folder");
+        // Erlang refuses a cookie that others may read.
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o400)).expect("own file");
+        fs::write(folder.join("enabled_plugins"), "[].\n").expect("own folder");
+        let settings = format!(
+            "listeners.tcp.1 = 127.0.0.1:{}\n\
+             loopback_users = none\n\
+             disk_free_limit.absolute = 10MB\n\
+             raft.wal_max_size_bytes = 16000000\n\
+             log.console = true\n\
+             log.console.level = info\n\
+             log.file = false\n",
+            amqp.number()
+        );
+        fs::write(folder.join("rabbitmq.conf"), settings).expect("own folder");
+        Self {
+            folder,
+            amqp,
+            distribution: Port::take(),
+            epmd: Port::take(),
+            cookie,
+        }
+    }
+
+    fn start_epmd(&self) -> Leashed {
+        let places = Places::known();
+        let port = self.epmd.number().to_string();
+        let epmd = places.erlang_bin.join("epmd");
+        self.start(
+            "epmd",
+            &[
+                epmd.as_ref(),
+                "-d".as_ref(),
+                "-d".as_ref(),
+                "-port".as_ref(),
+                port.as_ref(),
+                "-address".as_ref(),
+                "127.0.0.1".as_ref(),
+            ],
+        )
+    }
+
+    fn start_server(&self) -> Leashed {
+        let server = Places::known().rabbitmq_sbin.join("rabbitmq-server");
+        self.start("RabbitMQ", &[server.as_ref(), "-noinput".as_ref()])
+    }
+
+    fn start(&self, name: &str, command: &[&OsStr]) -> Leashed {
+        Leashed::start(&Program {
+            name,
+            folder: self.folder.path(),
+            unprivileged: false,
+            command,
+            env: &self.env(),
+        })
+    }
+
+    /// A command-line tool of Erlang or RabbitMQ that speaks to this node.
+    fn command(&self, tool: &str) -> Command {
+        let places = Places::known();
+        let path = [&places.erlang_bin, &places.rabbitmq_sbin]
+            .map(|folder| folder.join(tool))
+            .into_iter()
+            .find(|path| path.exists())
+            .unwrap_or_else(|| panic!("no {tool} beside RabbitMQ or Erlang"));
+        let mut command = Command::new(path);
+        command
+            .env_clear()
+            .env("HOME", self.folder.path())
+            .env("LC_ALL", "C.UTF-8")
+            .envs(self.env());
+        command
+    }
+
+    fn env(&self) -> Vec<(&'static str, String)> {
+        let places = Places::known();
+        let file = |name: &str| self.folder.join(name).display().to_string();
+        let port = |port: &Port| port.number().to_string();
+        let mut env = vec![
+            ("PATH", search_path(&places.erlang_bin)),
+            ("ERL_EPMD_PORT", port(&self.epmd)),
+            ("ERL_EPMD_ADDRESS", "127.0.0.1".to_owned()),
+            (
+                "RABBITMQ_NODENAME",
+                format!("node{}@localhost", self.amqp.number()),
+            ),
+            ("RABBITMQ_DIST_PORT", port(&self.distribution)),
+            ("RABBITMQ_CONF_ENV_FILE", file("none")),
+            ("RABBITMQ_CONFIG_FILE", file("rabbitmq.conf")),
+            ("RABBITMQ_ADVANCED_CONFIG_FILE", file("none")),
+            ("RABBITMQ_GENERATED_CONFIG_DIR", file("config")),
+            ("RABBITMQ_SCHEMA_DIR", file("schema")),
+            ("RABBITMQ_ENABLED_PLUGINS_FILE", file("enabled_plugins")),
+            ("RABBITMQ_MNESIA_BASE", file("mnesia")),
+            ("RABBITMQ_LOG_BASE", file("log")),
+            ("RABBITMQ_PID_FILE", file("pid")),
+            ("RABBITMQ_LOGS", "-".to_owned()),
+            // The script becomes the Erlang node instead of standing between it and us.
+            ("RABBITMQ_ALLOW_INPUT", "1".to_owned()),
+        ];
+        if !places.rabbitmq_libs.is_empty() {
+            env.push(("LD_LIBRARY_PATH", places.rabbitmq_libs.clone()));
+        }
+        env
+    }
+}
+
+fn search_path(first: &Path) -> String {
+    let rest = std::env::var("PATH").unwrap_or_default();
+    format!("{}:{rest}", first.display())
+}
+
+/// An Erlang binary; quoting is not needed for what tests say.
+fn binary(text: &str) -> String {
+    assert!(
+        !text.contains(['"', '\\']) && text.is_ascii(),
+        "{text:?} would need quoting"
+    );
+    format!("<<\"{text}\">>")
+}
+
+/// Runs a tool to its end beside the runtime and returns what it printed.
+async fn run(mut command: Command, input: String) -> String {
+    tokio::task::spawn_blocking(move || {
+        let mut child = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap_or_else(|error| panic!("cannot run {command:?}: {error}"));
+        let mut stdin = child.stdin.take().expect("piped");
+        stdin
+            .write_all(input.as_bytes())
+            .expect("the tool reads its input");
+        drop(stdin);
+        let done = child.wait_with_output().expect("the tool can be awaited");
+        let stdout = String::from_utf8_lossy(&done.stdout).into_owned();
+        assert!(
+            done.status.success(),
+            "{:?}: {}\n{stdout}{}",
+            command.get_program(),
+            done.status,
+            String::from_utf8_lossy(&done.stderr)
+        );
+        stdout
+    })
+    .await
+    .expect("the tool failed, see above")
+}
