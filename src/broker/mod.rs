@@ -4,7 +4,9 @@
 //! (`memory`); `tests/contract` runs one suite against both.
 
 mod amqp;
+pub mod memory;
 mod outcome;
+mod patience;
 
 use std::future::Future;
 use std::sync::Arc;

@@ -19,7 +19,7 @@ use super::encode;
 use super::fault::Blame;
 use super::in_flight::{Ended, InFlight};
 use super::judge::{Answer, Judge, Seq, Stray};
-use super::patience::Patience;
+use crate::broker::patience::Patience;
 use crate::broker::{Channel, ChannelLost, LinkState, LossCause, Outcome};
 use crate::message::{Publication, RowId};
 

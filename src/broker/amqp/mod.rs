@@ -16,7 +16,6 @@ mod fault;
 mod in_flight;
 mod judge;
 mod link;
-mod patience;
 mod socket;
 mod tls;
 

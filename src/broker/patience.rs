@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 /// A deadline for confirms, and the clock it goes by.
 #[derive(Debug)]
-pub(super) struct Patience {
+pub(in crate::broker) struct Patience {
     timeout: Duration,
     /// How long the clock has stood in all.
     stood: Duration,
@@ -16,7 +16,7 @@ pub(super) struct Patience {
 }
 
 impl Patience {
-    pub(super) fn new(timeout: Duration) -> Self {
+    pub(in crate::broker) fn new(timeout: Duration) -> Self {
         Self {
             timeout,
             stood: Duration::ZERO,
@@ -25,25 +25,25 @@ impl Patience {
     }
 
     /// The broker blocks: nothing that waits grows older.
-    pub(super) fn stop(&mut self, now: Instant) {
+    pub(in crate::broker) fn stop(&mut self, now: Instant) {
         self.standing_since.get_or_insert(now);
     }
 
     /// The broker blocks no more.
-    pub(super) fn go_on(&mut self, now: Instant) {
+    pub(in crate::broker) fn go_on(&mut self, now: Instant) {
         if let Some(since) = self.standing_since.take() {
             self.stood += now.saturating_duration_since(since);
         }
     }
 
     /// What the clock shows.
-    pub(super) fn clock(&self, now: Instant) -> Instant {
+    pub(in crate::broker) fn clock(&self, now: Instant) -> Instant {
         let shown = self.standing_since.unwrap_or(now);
         shown.checked_sub(self.stood).unwrap_or(shown)
     }
 
     /// When a wait that began at `since` by this clock becomes too long; never while it stands.
-    pub(super) fn deadline(&self, since: Instant) -> Option<Instant> {
+    pub(in crate::broker) fn deadline(&self, since: Instant) -> Option<Instant> {
         match self.standing_since {
             Some(_) => None,
             None => Some(since + self.stood + self.timeout),
