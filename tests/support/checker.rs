@@ -25,6 +25,8 @@ struct Entries {
     written: HashMap<String, Fate>,
     /// Message ids in the order in which they arrived, repetitions included.
     delivered: Vec<String>,
+    /// The same without repetitions.
+    seen: HashSet<String>,
 }
 
 /// A ledger that writers and consumers of one test share.
@@ -49,9 +51,11 @@ impl Ledger {
         self.write(message_id, Fate::Unknown);
     }
 
-    /// A consumer received this message.
-    pub fn delivered(&self, message_id: &str) {
-        self.entries().delivered.push(message_id.to_owned());
+    /// A consumer received this message; says whether it had been received before.
+    pub fn delivered(&self, message_id: &str) -> bool {
+        let mut entries = self.entries();
+        entries.delivered.push(message_id.to_owned());
+        !entries.seen.insert(message_id.to_owned())
     }
 
     /// How many deliveries there were so far, repetitions included.
@@ -62,10 +66,11 @@ impl Ledger {
     /// How many committed messages have arrived so far.
     pub fn arrived(&self) -> usize {
         let entries = self.entries();
-        let seen: HashSet<_> = entries.delivered.iter().collect();
-        seen.into_iter()
-            .filter(|id| matches!(entries.written.get(*id), Some(Fate::Committed(_))))
-            .count()
+        let committed = |id: &&String| {
+            let fate = entries.written.get(*id);
+            matches!(fate, Some(Fate::Committed(_)))
+        };
+        entries.seen.iter().filter(committed).count()
     }
 
     /// How many messages were committed so far.

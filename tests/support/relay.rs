@@ -171,7 +171,7 @@ impl Relay {
     }
 
     /// SIGKILL; returns when it is gone.
-    pub fn kill(mut self) {
+    pub fn kill(&mut self) {
         self.process.kill();
     }
 

@@ -1,0 +1,39 @@
+# Everything a developer or a visitor runs. `make` alone lists it.
+#
+# Nothing here installs anything into the system or touches a server that already runs:
+# server binaries are looked for or unpacked into a cache folder (tests/support/servers.sh),
+# tools go to target/tools.
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test lint fmt servers
+
+SERVERS := tests/support/servers.sh
+CARGO_DENY_VERSION := 0.20.2
+TOOLS := target/tools
+CARGO_DENY := $(shell command -v cargo-deny 2>/dev/null || echo $(TOOLS)/bin/cargo-deny)
+
+help: ## list what can be made
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
+
+demo: ## 2,000 orders through private servers while relay and broker are killed; 1-2 minutes
+	cargo build --locked --release --bin outbox-relay --example demo
+	@$(SERVERS) run target/release/examples/demo
+
+test: ## all tests; private servers, fetched without installing if they are missing
+	$(SERVERS) run cargo test --locked
+
+lint: $(CARGO_DENY) ## format, clippy, documentation, dependencies
+	cargo fmt --check
+	cargo clippy --locked --all-targets -- -D warnings
+	RUSTDOCFLAGS="-D warnings" cargo doc --locked --no-deps
+	$(CARGO_DENY) --all-features --locked check bans licenses sources
+
+fmt: ## format the code
+	cargo fmt
+
+servers: ## find or fetch PostgreSQL and RabbitMQ for tests and demo, and say where they are
+	@$(SERVERS)
+
+$(TOOLS)/bin/cargo-deny:
+	cargo install --locked --root $(TOOLS) --target-dir $(TOOLS)/build cargo-deny@$(CARGO_DENY_VERSION)
+	rm -rf $(TOOLS)/build
