@@ -5,22 +5,16 @@
 //! meets no other. Administration goes through `erl_call`, which takes milliseconds where
 //! `rabbitmqctl` takes a second; the functions called are those that `rabbitmqctl` calls.
 
-use std::ffi::OsStr;
-use std::fs;
-use std::io::Write;
-use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
-use std::process::{Command, Stdio};
+mod node;
+
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use rustix::process::{Pid, Signal};
 use tokio::sync::{OnceCell, Semaphore, SemaphorePermit};
 
 use super::PATIENCE;
-use super::leash::{Leashed, Program};
-use super::places::Places;
-use super::ports::Port;
-use super::scratch::Scratch;
+use super::leash::Leashed;
+use node::Node;
 
 /// A broker takes some 100 MB and, while starting, a whole core.
 static PRIVATE_BROKERS: Semaphore = Semaphore::const_new(2);
@@ -33,15 +27,6 @@ pub struct Rabbit {
     _epmd: Leashed,
     node: Node,
     _permit: Option<SemaphorePermit<'static>>,
-}
-
-#[derive(Debug)]
-struct Node {
-    folder: Scratch,
-    amqp: Port,
-    distribution: Port,
-    epmd: Port,
-    cookie: String,
 }
 
 impl Rabbit {
@@ -208,7 +193,7 @@ impl Rabbit {
         call.args(["-r", "-timeout", "30", "-c", &self.node.cookie, "-address"])
             .arg(format!("127.0.0.1:{}", self.node.distribution.number()))
             .arg("-e");
-        let answer = run(call, format!("{expressions}.\n")).await;
+        let answer = node::run(call, format!("{expressions}.\n")).await;
         let value = answer
             .trim()
             .strip_prefix("{ok, ")
@@ -225,7 +210,7 @@ impl Rabbit {
     pub async fn ctl(&self, arguments: &[&str]) -> String {
         let mut command = self.node.command("rabbitmqctl");
         command.arg("--quiet").args(arguments);
-        run(command, String::new()).await
+        node::run(command, String::new()).await
     }
 
     async fn ready(&self) {
@@ -263,124 +248,6 @@ pub fn unique(base: &str) -> String {
     format!("{base}-{}-{number}", std::process::id())
 }
 
-impl Node {
-    fn prepare() -> Self {
-        let folder = Scratch::new("rabbitmq");
-        let amqp = Port::take();
-        let cookie = format!("COOKIE{}", uuid::Uuid::new_v4().simple());
-        let path = folder.join(".erlang.cookie");
-        fs::write(&path, &cookie).expect("own folder");
-        // Erlang refuses a cookie that others may read.
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o400)).expect("own file");
-        fs::write(folder.join("enabled_plugins"), "[].\n").expect("own folder");
-        let settings = format!(
-            "listeners.tcp.1 = 127.0.0.1:{}\n\
-             loopback_users = none\n\
-             disk_free_limit.absolute = 10MB\n\
-             raft.wal_max_size_bytes = 16000000\n\
-             log.console = true\n\
-             log.console.level = info\n\
-             log.file = false\n",
-            amqp.number()
-        );
-        fs::write(folder.join("rabbitmq.conf"), settings).expect("own folder");
-        Self {
-            folder,
-            amqp,
-            distribution: Port::take(),
-            epmd: Port::take(),
-            cookie,
-        }
-    }
-
-    fn start_epmd(&self) -> Leashed {
-        let places = Places::known();
-        let port = self.epmd.number().to_string();
-        let epmd = places.erlang_bin.join("epmd");
-        self.start(
-            "epmd",
-            &[
-                epmd.as_ref(),
-                "-d".as_ref(),
-                "-d".as_ref(),
-                "-port".as_ref(),
-                port.as_ref(),
-                "-address".as_ref(),
-                "127.0.0.1".as_ref(),
-            ],
-        )
-    }
-
-    fn start_server(&self) -> Leashed {
-        let server = Places::known().rabbitmq_sbin.join("rabbitmq-server");
-        self.start("RabbitMQ", &[server.as_ref(), "-noinput".as_ref()])
-    }
-
-    fn start(&self, name: &str, command: &[&OsStr]) -> Leashed {
-        Leashed::start(&Program {
-            name,
-            folder: self.folder.path(),
-            unprivileged: false,
-            command,
-            env: &self.env(),
-        })
-    }
-
-    /// A command-line tool of Erlang or RabbitMQ that speaks to this node.
-    fn command(&self, tool: &str) -> Command {
-        let places = Places::known();
-        let path = [&places.erlang_bin, &places.rabbitmq_sbin]
-            .map(|folder| folder.join(tool))
-            .into_iter()
-            .find(|path| path.exists())
-            .unwrap_or_else(|| panic!("no {tool} beside RabbitMQ or Erlang"));
-        let mut command = Command::new(path);
-        command
-            .env_clear()
-            .env("HOME", self.folder.path())
-            .env("LC_ALL", "C.UTF-8")
-            .envs(self.env());
-        command
-    }
-
-    fn env(&self) -> Vec<(&'static str, String)> {
-        let places = Places::known();
-        let file = |name: &str| self.folder.join(name).display().to_string();
-        let port = |port: &Port| port.number().to_string();
-        let mut env = vec![
-            ("PATH", search_path(&places.erlang_bin)),
-            ("ERL_EPMD_PORT", port(&self.epmd)),
-            ("ERL_EPMD_ADDRESS", "127.0.0.1".to_owned()),
-            (
-                "RABBITMQ_NODENAME",
-                format!("node{}@localhost", self.amqp.number()),
-            ),
-            ("RABBITMQ_DIST_PORT", port(&self.distribution)),
-            ("RABBITMQ_CONF_ENV_FILE", file("none")),
-            ("RABBITMQ_CONFIG_FILE", file("rabbitmq.conf")),
-            ("RABBITMQ_ADVANCED_CONFIG_FILE", file("none")),
-            ("RABBITMQ_GENERATED_CONFIG_DIR", file("config")),
-            ("RABBITMQ_SCHEMA_DIR", file("schema")),
-            ("RABBITMQ_ENABLED_PLUGINS_FILE", file("enabled_plugins")),
-            ("RABBITMQ_MNESIA_BASE", file("mnesia")),
-            ("RABBITMQ_LOG_BASE", file("log")),
-            ("RABBITMQ_PID_FILE", file("pid")),
-            ("RABBITMQ_LOGS", "-".to_owned()),
-            // The script becomes the Erlang node instead of standing between it and us.
-            ("RABBITMQ_ALLOW_INPUT", "1".to_owned()),
-        ];
-        if !places.rabbitmq_libs.is_empty() {
-            env.push(("LD_LIBRARY_PATH", places.rabbitmq_libs.clone()));
-        }
-        env
-    }
-}
-
-fn search_path(first: &Path) -> String {
-    let rest = std::env::var("PATH").unwrap_or_default();
-    format!("{}:{rest}", first.display())
-}
-
 /// An Erlang binary; quoting is not needed for what tests say.
 fn binary(text: &str) -> String {
     assert!(
@@ -388,33 +255,4 @@ fn binary(text: &str) -> String {
         "{text:?} would need quoting"
     );
     format!("<<\"{text}\">>")
-}
-
-/// Runs a tool to its end beside the runtime and returns what it printed.
-async fn run(mut command: Command, input: String) -> String {
-    tokio::task::spawn_blocking(move || {
-        let mut child = command
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap_or_else(|error| panic!("cannot run {command:?}: {error}"));
-        let mut stdin = child.stdin.take().expect("piped");
-        stdin
-            .write_all(input.as_bytes())
-            .expect("the tool reads its input");
-        drop(stdin);
-        let done = child.wait_with_output().expect("the tool can be awaited");
-        let stdout = String::from_utf8_lossy(&done.stdout).into_owned();
-        assert!(
-            done.status.success(),
-            "{:?}: {}\n{stdout}{}",
-            command.get_program(),
-            done.status,
-            String::from_utf8_lossy(&done.stderr)
-        );
-        stdout
-    })
-    .await
-    .expect("the tool failed, see above")
 }
