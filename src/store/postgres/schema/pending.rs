@@ -1,0 +1,381 @@
+//! Compares what an outbox looks like with what it must look like. Pure: knows no connection.
+
+use std::fmt;
+
+use super::catalog::{Catalog, Column, Function, Relation};
+use super::definition::{Definition, Payload, Wake};
+use super::expected::{
+    ExpectedColumn, ExpectedIndex, MESSAGE_COLUMNS, MESSAGE_KEY, RELAY_INDEXES, TABLES,
+};
+use super::migration::{
+    self, BOOKKEEPING, ENQUEUE, Index, MESSAGE, Migration, NEWEST, SCHEMA, WAKE,
+};
+use super::wake::wake_key;
+use crate::store::postgres::ident::{Outbox, quoted};
+
+/// Something that is not as it must be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pending {
+    /// What and why, for people.
+    pub problem: String,
+    /// What makes it right.
+    pub remedy: Remedy,
+}
+
+/// What makes it right.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Remedy {
+    /// Running this migration (again).
+    Migration(Migration),
+    /// Building this index, after dropping what is in its way.
+    Index {
+        /// Which one.
+        index: Index,
+        /// Indexes to drop first: leftovers of a build that failed, or another one of that name.
+        in_the_way: Vec<String>,
+    },
+    /// Something `migrate` does not do: the sentence says what.
+    ByHand(String),
+}
+
+impl fmt::Display for Pending {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.remedy {
+            Remedy::Migration(_) | Remedy::Index { .. } => f.write_str(&self.problem),
+            Remedy::ByHand(what) => write!(f, "{}; by hand: {what}", self.problem),
+        }
+    }
+}
+
+/// What the user asked for; `None` is "as it is", or the default where nothing is yet.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Wanted {
+    /// `--payload`.
+    pub payload: Option<Payload>,
+    /// `--wake`.
+    pub wake: Option<Wake>,
+}
+
+/// A wish that an existing outbox does not allow.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    /// The type of `payload` never changes by itself.
+    #[error(
+        "{outbox}.payload is {found}, not {wanted}: migrate does not convert what is stored. Leave \
+         --payload out, or drain the outbox and change the column yourself"
+    )]
+    PayloadDiffers {
+        /// Which outbox.
+        outbox: String,
+        /// Its type now.
+        found: String,
+        /// The one asked for.
+        wanted: Payload,
+    },
+}
+
+/// Fills the wishes up with what is there.
+///
+/// # Errors
+/// [`Refusal`] if what is there forbids what is wanted.
+pub fn resolve(outbox: &Outbox, wanted: Wanted, found: &Catalog) -> Result<Definition, Refusal> {
+    let column = found
+        .message
+        .as_ref()
+        .and_then(|m| m.columns.get("payload"));
+    let stored = column.and_then(|column| stored_as(&column.sql_type));
+    let payload = match (wanted.payload, column) {
+        (Some(payload), Some(column)) if stored != Some(payload) => {
+            return Err(Refusal::PayloadDiffers {
+                outbox: outbox.to_string(),
+                found: column.sql_type.clone(),
+                wanted: payload,
+            });
+        }
+        (Some(payload), _) => payload,
+        (None, _) => stored.unwrap_or_default(),
+    };
+    Ok(Definition {
+        outbox: outbox.clone(),
+        payload,
+        wake: wanted.wake.unwrap_or_else(|| wake_now(found)),
+    })
+}
+
+fn stored_as(sql_type: &str) -> Option<Payload> {
+    if sql_type.starts_with("character varying") {
+        return Some(Payload::Text);
+    }
+    sql_type.parse().ok()
+}
+
+/// The function without a trigger is what `--wake none` leaves, and must not be undone by a later
+/// `migrate` that says nothing about it: it would break two-phase commit in the application.
+fn wake_now(found: &Catalog) -> Wake {
+    let has_function = found.functions.iter().any(|one| one.name == "wake");
+    if found.message.is_some() && has_function && found.trigger.is_none() {
+        Wake::None
+    } else {
+        Wake::Notify
+    }
+}
+
+/// Everything that is not as it must be, in the order to make it right. Empty: all is well.
+#[must_use]
+pub fn pending(wanted: &Definition, found: &Catalog) -> Vec<Pending> {
+    let compare = Compare { wanted, found };
+    let mut list = Vec::new();
+    if !found.schema {
+        list.push(compare.migrate(
+            format!("schema {}: missing", wanted.outbox.schema()),
+            SCHEMA,
+        ));
+    }
+    compare.message(&mut list);
+    compare.tables(&mut list);
+    if found
+        .message
+        .as_ref()
+        .is_none_or(|message| !message.is_view)
+    {
+        compare.functions(&mut list);
+        compare.trigger(&mut list);
+    }
+    list
+}
+
+struct Compare<'a> {
+    wanted: &'a Definition,
+    found: &'a Catalog,
+}
+
+impl Compare<'_> {
+    fn migrate(&self, problem: String, migration: Migration) -> Pending {
+        Pending {
+            problem,
+            remedy: Remedy::Migration(migration),
+        }
+    }
+
+    fn payload(&self, not_null: bool) -> ExpectedColumn {
+        ExpectedColumn {
+            name: "payload",
+            sql_type: self.wanted.payload.sql(),
+            not_null,
+            default: None,
+        }
+    }
+
+    /// A newer relay's functions may differ; an older one must not undo that.
+    fn is_newer(&self) -> bool {
+        self.found.version.is_some_and(|version| version > NEWEST)
+    }
+
+    fn message(&self, list: &mut Vec<Pending>) {
+        let outbox = &self.wanted.outbox;
+        let Some(message) = &self.found.message else {
+            list.push(self.migrate(format!("table {outbox}: missing"), MESSAGE));
+            self.relay_indexes(&Relation::default(), list);
+            return;
+        };
+        if message.is_view {
+            return;
+        }
+        for column in MESSAGE_COLUMNS.iter().chain([&self.payload(true)]) {
+            compare_column(outbox.relation(), &outbox.quoted(), column, message, list);
+        }
+        if !has_index(message, &MESSAGE_KEY) {
+            list.push(Pending {
+                problem: format!("table {outbox}: no usable unique index on id"),
+                remedy: Remedy::ByHand(format!(
+                    "ALTER TABLE {} ADD PRIMARY KEY (id)",
+                    outbox.quoted()
+                )),
+            });
+        }
+        if let Some(cache) = self.found.identity_cache.filter(|cache| *cache != 1) {
+            list.push(Pending {
+                problem: format!("{outbox}.id: the identity caches {cache} numbers for each session, so that ids are out of order"),
+                remedy: Remedy::ByHand(format!("ALTER TABLE {} ALTER COLUMN id SET CACHE 1", outbox.quoted())),
+            });
+        }
+        self.relay_indexes(message, list);
+    }
+
+    fn relay_indexes(&self, message: &Relation, list: &mut Vec<Pending>) {
+        let outbox = &self.wanted.outbox;
+        for (index, expected) in Index::ALL.into_iter().zip(&RELAY_INDEXES) {
+            if has_index(message, expected) {
+                continue;
+            }
+            let name = index.name(outbox);
+            let in_the_way: Vec<_> = message
+                .indexes
+                .iter()
+                .filter(|one| one.name == name || (!one.usable && is_same(one, expected)))
+                .map(|one| one.name.clone())
+                .collect();
+            let state = if in_the_way.is_empty() {
+                "missing"
+            } else {
+                "invalid or different"
+            };
+            let problem = format!("index {name} on {outbox}: {state}");
+            let remedy = if message.is_partitioned {
+                Remedy::ByHand(index.statement(self.wanted, false))
+            } else {
+                Remedy::Index { index, in_the_way }
+            };
+            list.push(Pending { problem, remedy });
+        }
+    }
+
+    fn tables(&self, list: &mut Vec<Pending>) {
+        let outbox = &self.wanted.outbox;
+        for expected in TABLES {
+            let Some(table) = self.found.tables.get(expected.name) else {
+                let problem = format!("table {}.{}: missing", outbox.schema(), expected.name);
+                list.push(self.migrate(problem, expected.migration));
+                continue;
+            };
+            let quoted = outbox.sibling(expected.name);
+            let payload = (expected.name == "quarantine").then(|| self.payload(false));
+            for column in expected.columns.iter().chain(&payload) {
+                compare_column(expected.name, &quoted, column, table, list);
+            }
+            for index in expected
+                .indexes
+                .iter()
+                .filter(|index| !has_index(table, index))
+            {
+                let columns = index.columns.join(", ");
+                let problem = format!(
+                    "table {}.{}: no usable index on ({columns})",
+                    outbox.schema(),
+                    expected.name
+                );
+                list.push(self.migrate(problem, expected.migration));
+            }
+        }
+        if self.found.leases.is_some_and(|rows| rows != 256) {
+            let problem = format!("table {}.lease: not exactly 256 rows", outbox.schema());
+            list.push(self.migrate(problem, BOOKKEEPING));
+        }
+    }
+
+    fn functions(&self, list: &mut Vec<Pending>) {
+        let enqueue = format!(
+            "payload {}, exchange text, routing_key text, ordering_key text, headers jsonb, \
+             type text, correlation_id text, content_type text, properties jsonb, \
+             available_at timestamp with time zone, message_id text",
+            self.wanted.payload
+        );
+        for (name, arguments, migration) in
+            [("enqueue", enqueue.as_str(), ENQUEUE), ("wake", "", WAKE)]
+        {
+            let found = self
+                .found
+                .functions
+                .iter()
+                .find(|one| one.name == name && one.arguments == arguments);
+            let problem = match found {
+                None => "missing",
+                Some(function) if !function.is_safe => {
+                    "not SECURITY INVOKER with search_path pg_catalog, pg_temp"
+                }
+                Some(function) if !self.is_newer() && !self.is_ours(function, migration) => {
+                    "its body is not this version's"
+                }
+                Some(_) => continue,
+            };
+            let problem = format!("function {}.{name}: {problem}", self.wanted.outbox.schema());
+            list.push(self.migrate(problem, migration));
+        }
+    }
+
+    fn is_ours(&self, function: &Function, migration: Migration) -> bool {
+        let plain = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+        plain(&migration.sql(self.wanted)).contains(&plain(&function.source))
+    }
+
+    fn trigger(&self, list: &mut Vec<Pending>) {
+        let outbox = &self.wanted.outbox;
+        let key = wake_key(outbox.schema(), outbox.relation()).to_string();
+        let state = match (self.wanted.wake, &self.found.trigger) {
+            (Wake::None, None) => return,
+            (Wake::None, Some(_)) => "present, but none is wanted",
+            (Wake::Notify, None) => "missing",
+            (Wake::Notify, Some(trigger)) if !trigger.enabled => "disabled",
+            (Wake::Notify, Some(trigger)) if !trigger.definition.contains(&key) => {
+                "made for other names of schema and relation"
+            }
+            (Wake::Notify, Some(_)) => return,
+        };
+        let problem = format!("wake-up trigger on {outbox}: {state}");
+        list.push(self.migrate(problem, migration::wake_trigger(self.wanted.wake)));
+    }
+}
+
+fn compare_column(
+    table: &str,
+    quoted_table: &str,
+    expected: &ExpectedColumn,
+    found: &Relation,
+    list: &mut Vec<Pending>,
+) {
+    let name = expected.name;
+    let quoted_name = quoted(name);
+    let (problem, change) = match found.columns.get(name) {
+        None => {
+            let (sql_type, default) = (expected.sql_type, expected.default.unwrap_or_default());
+            let not_null = if expected.not_null { "NOT NULL" } else { "" };
+            let change = format!("ADD COLUMN {quoted_name} {sql_type} {not_null} {default}");
+            ("missing".to_owned(), change)
+        }
+        Some(column) if !type_fits(expected, column) => (
+            format!("{}, {} expected", column.sql_type, expected.sql_type),
+            format!("ALTER COLUMN {quoted_name} TYPE {}", expected.sql_type),
+        ),
+        Some(column) if expected.not_null && !column.not_null => (
+            "may be NULL".to_owned(),
+            format!("ALTER COLUMN {quoted_name} SET NOT NULL"),
+        ),
+        Some(column) if expected.default.is_some() && !column.has_default => {
+            let default = expected.default.unwrap_or_default();
+            let change = if default.starts_with("DEFAULT") {
+                "SET"
+            } else {
+                "ADD"
+            };
+            (
+                "has no default".to_owned(),
+                format!("ALTER COLUMN {quoted_name} {change} {default}"),
+            )
+        }
+        Some(_) => return,
+    };
+    let change = change.split_whitespace().collect::<Vec<_>>().join(" ");
+    list.push(Pending {
+        problem: format!("column {table}.{name}: {problem}"),
+        remedy: Remedy::ByHand(format!("ALTER TABLE {quoted_table} {change}")),
+    });
+}
+
+/// Other tools write `varchar` where we write `text`; the relay reads both.
+fn type_fits(expected: &ExpectedColumn, found: &Column) -> bool {
+    found.sql_type == expected.sql_type
+        || (expected.sql_type == "text" && found.sql_type.starts_with("character varying"))
+}
+
+fn has_index(table: &Relation, expected: &ExpectedIndex) -> bool {
+    table
+        .indexes
+        .iter()
+        .any(|one| one.usable && is_same(one, expected))
+}
+
+fn is_same(found: &super::catalog::FoundIndex, expected: &ExpectedIndex) -> bool {
+    found.columns == expected.columns
+        && found.predicate.as_deref() == expected.predicate
+        && (found.unique || !expected.unique)
+}
