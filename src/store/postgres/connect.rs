@@ -17,8 +17,34 @@ use uuid::Uuid;
 use super::session::{Session, SessionSettings};
 use super::sqlstate::{chain, store_error};
 use super::tls;
-use crate::config::{ChannelBinding, DatabaseAccess, Endpoint, Host, Keepalives, SslMode};
+use crate::config::{
+    ChannelBinding, DatabaseAccess, DatabaseTarget, Endpoint, Host, Keepalives, SslMode,
+};
 use crate::store::error::{Fault, StoreError};
+
+/// Resolves the target, which reads its secret files anew, and opens a session with the usual
+/// settings.
+///
+/// # Errors
+/// As [`connect`]; [`StoreError::Settings`] if the target cannot be resolved.
+pub async fn open(target: &DatabaseTarget, application_name: &str) -> Result<Session, StoreError> {
+    let access = resolve(target).await?;
+    let settings = SessionSettings::new(application_name.to_owned(), access.statement_timeout);
+    connect(&access, &settings).await
+}
+
+/// Resolves the target where blocking on its files is allowed.
+///
+/// # Errors
+/// [`StoreError::Settings`] names the key that cannot be used.
+pub async fn resolve(target: &DatabaseTarget) -> Result<DatabaseAccess, StoreError> {
+    const DOING: &str = "read the database's settings";
+    let target = target.clone();
+    tokio::task::spawn_blocking(move || target.resolve())
+        .await
+        .map_err(|error| StoreError::Other(Fault::new(DOING, error.to_string())))?
+        .map_err(|error| StoreError::Settings(Fault::new(DOING, error.to_string())))
+}
 
 /// Opens a session on the first host that takes us.
 ///

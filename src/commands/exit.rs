@@ -1,0 +1,93 @@
+//! What a command's end says to whoever started it.
+
+use std::process::ExitCode;
+
+use crate::config::Faults;
+use crate::store::error::StoreError;
+
+/// The exit codes, the same for every command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Exit {
+    /// 0: done.
+    Done,
+    /// 1: a check failed or something was refused.
+    Failed,
+    /// 2: the command line makes no sense.
+    Usage,
+    /// 75 (EX_TEMPFAIL): a server cannot be reached; later it may.
+    Unreachable,
+    /// 78 (EX_CONFIG): a setting, login or right has to be changed first.
+    Configuration,
+}
+
+impl Exit {
+    /// The number.
+    #[must_use]
+    pub fn code(self) -> u8 {
+        match self {
+            Self::Done => 0,
+            Self::Failed => 1,
+            Self::Usage => 2,
+            Self::Unreachable => 75,
+            Self::Configuration => 78,
+        }
+    }
+}
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> Self {
+        Self::from(exit.code())
+    }
+}
+
+/// For a command that runs once: a daemon waits instead.
+impl From<&StoreError> for Exit {
+    fn from(error: &StoreError) -> Self {
+        match error {
+            StoreError::Unreachable(_) | StoreError::ReadOnly(_) | StoreError::TimedOut(_) => {
+                Self::Unreachable
+            }
+            StoreError::Denied(_) | StoreError::Settings(_) | StoreError::Schema(_) => {
+                Self::Configuration
+            }
+            StoreError::Retryable(_) | StoreError::Other(_) => Self::Failed,
+        }
+    }
+}
+
+impl From<&Faults> for Exit {
+    fn from(_: &Faults) -> Self {
+        Self::Configuration
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::error::Fault;
+
+    #[test]
+    fn codes_are_those_of_the_documentation() {
+        let all = [
+            Exit::Done,
+            Exit::Failed,
+            Exit::Usage,
+            Exit::Unreachable,
+            Exit::Configuration,
+        ];
+        assert_eq!(all.map(Exit::code), [0, 1, 2, 75, 78]);
+    }
+
+    #[test]
+    fn an_outage_is_not_a_mistake_in_the_settings() {
+        let fault = || Fault::new("connect", "test");
+        assert_eq!(
+            Exit::from(&StoreError::Unreachable(fault())),
+            Exit::Unreachable
+        );
+        assert_eq!(
+            Exit::from(&StoreError::Denied(fault())),
+            Exit::Configuration
+        );
+    }
+}
