@@ -2,6 +2,7 @@
 //! which source wins.
 
 mod addresses;
+mod example;
 mod mistakes;
 mod sources;
 mod strength;
