@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use crate::config::Faults;
+use crate::config::{Faults, TargetError};
 use crate::store::error::StoreError;
 
 /// The exit codes, the same for every command.
@@ -61,6 +61,19 @@ impl From<&Faults> for Exit {
     }
 }
 
+/// The first cause that has an exit code of its own decides.
+impl From<&anyhow::Error> for Exit {
+    fn from(error: &anyhow::Error) -> Self {
+        let own = error.chain().find_map(|cause| {
+            if cause.is::<Faults>() || cause.is::<TargetError>() {
+                return Some(Self::Configuration);
+            }
+            cause.downcast_ref::<StoreError>().map(Self::from)
+        });
+        own.unwrap_or(Self::Failed)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -89,5 +102,15 @@ mod tests {
             Exit::from(&StoreError::Denied(fault())),
             Exit::Configuration
         );
+    }
+
+    #[test]
+    fn a_cause_is_found_under_its_context() {
+        let faults = anyhow::Error::new(Faults(Vec::new())).context("cannot start");
+        assert_eq!(Exit::from(&faults), Exit::Configuration);
+        let outage = StoreError::Unreachable(Fault::new("connect", "test"));
+        let outage = anyhow::Error::new(outage).context("cannot look");
+        assert_eq!(Exit::from(&outage), Exit::Unreachable);
+        assert_eq!(Exit::from(&anyhow::anyhow!("else")), Exit::Failed);
     }
 }

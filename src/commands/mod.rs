@@ -1,5 +1,212 @@
-//! The commands, one file each, thin: arguments in, exit code out.
+//! The command line: global flags, one file per command, and the exit codes.
+//!
+//! Commands are thin: arguments in, exit code out.
 
+pub mod config;
 pub mod exit;
 pub mod grants;
+pub mod health;
 pub mod migrate;
+
+use std::io::Write;
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
+
+use crate::config::{Assignment, Faults, Loaded, Needs, Sources};
+
+pub use exit::Exit;
+
+const AFTER_HELP: &str = "\
+Examples:
+  DATABASE_URL=postgres://relay@db/shop AMQP_URL=amqps://relay@mq outbox-relay config
+  outbox-relay --config /etc/outbox-relay/outbox-relay.toml config
+  outbox-relay --set relay.batch_size=100 --log-level debug config
+  outbox-relay health --ready
+
+Settings are taken from flags, variables (OUTBOX_RELAY__SECTION__KEY), the configuration file,
+DATABASE_URL and AMQP_URL, and defaults, in this order.
+
+Exit codes: 0 done; 1 a check failed or rows were refused; 2 usage; 75 servers unreachable;
+78 configuration.";
+
+/// Publishes committed rows of a PostgreSQL outbox table to RabbitMQ, and loses none.
+#[derive(Debug, Parser)]
+#[command(name = "outbox-relay", version, after_help = AFTER_HELP, max_term_width = 100)]
+pub struct Arguments {
+    /// Flags that every command takes.
+    #[command(flatten)]
+    pub global: Global,
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// Flags that every command takes.
+#[derive(Args, Debug)]
+pub struct Global {
+    /// Configuration file [default: $OUTBOX_RELAY_CONFIG, else
+    /// /etc/outbox-relay/outbox-relay.toml if it exists]
+    #[arg(long, value_name = "FILE", global = true)]
+    config: Option<PathBuf>,
+    /// Set one key, for instance relay.batch_size=100; may be repeated. Not for secrets
+    #[arg(long, value_name = "SECTION.KEY=VALUE", global = true)]
+    set: Vec<String>,
+    /// Set log.level: off, error, warn, info, debug or trace
+    #[arg(long, value_name = "LEVEL", global = true)]
+    log_level: Option<String>,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Create the outbox or bring it up to date
+    ///
+    /// Safe to run again, by two processes at once, and while applications use the table.
+    Migrate(migrate::MigrateArgs),
+    /// Print the least rights of each role as SQL
+    ///
+    /// The roles must exist; each option may be given several times.
+    Grants(grants::GrantsArgs),
+    /// Ask the running relay how it is doing, for container probes
+    Health(health::Arguments),
+    /// Show the effective configuration and where each value came from; secrets are masked
+    Config(config::Arguments),
+}
+
+/// Where a command prints.
+pub struct Output<'a> {
+    /// What was asked for.
+    pub out: &'a mut (dyn Write + Send),
+    /// What there is to say about it.
+    pub err: &'a mut (dyn Write + Send),
+}
+
+impl Command {
+    /// The servers without which the command is senseless.
+    fn needs(&self) -> Needs {
+        match self {
+            Self::Migrate(arguments) => Needs {
+                database: !arguments.print,
+                broker: false,
+            },
+            Self::Grants(_) | Self::Health(_) | Self::Config(_) => Needs::default(),
+        }
+    }
+
+    /// The settings that the command's own flags make.
+    fn assignments(&self) -> Vec<Assignment> {
+        match self {
+            Self::Migrate(arguments) => arguments.assignments(),
+            Self::Grants(arguments) => arguments.assignments(),
+            Self::Health(_) | Self::Config(_) => Vec::new(),
+        }
+    }
+
+    /// Does it.
+    ///
+    /// # Errors
+    /// Whatever ends the command early; [`Exit`] knows the exit code.
+    pub async fn execute(
+        self,
+        sources: &Sources,
+        loaded: &Loaded,
+        output: Output<'_>,
+    ) -> anyhow::Result<Exit> {
+        let Output { out, err } = output;
+        match self {
+            Self::Migrate(arguments) => Ok(migrate::migrate(&arguments, sources, out, err).await?),
+            Self::Grants(arguments) => Ok(grants::grants(&arguments, sources, out, err).await?),
+            Self::Health(arguments) => health::run(&arguments, &loaded.config, out).await,
+            Self::Config(arguments) => config::run(&arguments, loaded, out),
+        }
+    }
+}
+
+impl Arguments {
+    /// Where the settings of this process come from. A `--set` without `=` sets nothing and is
+    /// reported as the unknown key it is.
+    #[must_use]
+    pub fn sources(&self) -> Sources {
+        let set = self.global.set.iter().map(|text| {
+            let (key, value) = text.split_once('=').unwrap_or((text, ""));
+            Assignment {
+                flag: "--set".to_owned(),
+                key: key.trim().to_owned(),
+                value: value.to_owned(),
+            }
+        });
+        let log_level = self.global.log_level.iter().map(|level| Assignment {
+            flag: "--log-level".to_owned(),
+            key: "log.level".to_owned(),
+            value: level.clone(),
+        });
+        let flags = set.chain(log_level).chain(self.command.assignments());
+        Sources::of_process(flags.collect(), self.global.config.clone())
+    }
+
+    /// Finds and judges the configuration, with what the command needs of it.
+    ///
+    /// # Errors
+    /// All that is wrong with it.
+    pub fn load(&self, sources: &Sources) -> Result<Loaded, Faults> {
+        sources.load(self.command.needs())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_well_formed() {
+        Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn global_flags_are_taken_before_and_after_the_command() {
+        for line in [
+            "outbox-relay --set relay.lease=5s --log-level debug config",
+            "outbox-relay config --set relay.lease=5s --log-level debug",
+        ] {
+            let arguments = Arguments::try_parse_from(line.split(' ')).unwrap();
+            let flags = arguments.sources().flags;
+            let flags: Vec<_> = flags
+                .iter()
+                .map(|f| (f.key.as_str(), f.value.as_str()))
+                .collect();
+            assert_eq!(flags, [("relay.lease", "5s"), ("log.level", "debug")]);
+        }
+    }
+
+    #[test]
+    fn a_flag_that_sets_nothing_is_reported_without_its_value() {
+        for (text, report) in [
+            (
+                "lease=5s",
+                "--set: lease: unknown key; lease belongs into the section [relay]",
+            ),
+            (
+                "relay.lease",
+                "--set: relay.lease: \"\": not a duration: write a number and ms, s, m, h or d, such as 5s",
+            ),
+            (
+                "relay.lose=canary",
+                "--set: relay.lose: unknown key; did you mean relay.lease?",
+            ),
+            (
+                "database.password=canary",
+                "--set: database.password: a command line is visible to every user of the machine: use the environment, or the key's _file twin",
+            ),
+        ] {
+            let line = ["outbox-relay", "config", "--set", text];
+            let arguments = Arguments::try_parse_from(line).unwrap();
+            let mut sources = arguments.sources();
+            sources.environment.clear();
+            let faults = arguments.load(&sources).unwrap_err();
+            assert_eq!(faults.to_string(), format!("configuration: {report}"));
+        }
+    }
+}

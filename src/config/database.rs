@@ -84,6 +84,15 @@ impl Choice for SslMode {
     ];
 }
 
+impl SslMode {
+    /// As it is written.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        let word = Self::WORDS.iter().find(|(_, mode)| *mode == self);
+        word.map_or("", |(word, _)| word)
+    }
+}
+
 impl DatabaseSection {
     pub(super) fn read(reader: &mut Reader<'_>) -> Self {
         let defaults = Self::default();

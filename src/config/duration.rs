@@ -16,7 +16,7 @@ const UNITS: [(u128, &str); 5] = [
 ///
 /// # Errors
 /// A sentence that says what to write.
-pub(super) fn parse(text: &str) -> Result<Duration, String> {
+pub fn parse(text: &str) -> Result<Duration, String> {
     let text = text.trim();
     if text.parse::<f64>().is_ok() {
         return Err(format!("a duration needs a unit: write {text}s"));

@@ -50,6 +50,7 @@ pub use database_access::{
     Certificates, ChannelBinding, DatabaseAccess, Endpoint, Host, Keepalives, SessionKind,
 };
 pub use database_target::DatabaseTarget;
+pub use duration::parse as parse_duration;
 pub use fault::{Fault, Faults};
 pub use http::HttpSection;
 pub use load::{Assignment, DEFAULT_FILE, Loaded, Needs, Sources};

@@ -1,1 +1,10 @@
-//! ops
+//! What an operator sees of a running relay: logs, probes, and the HTTP pages.
+//!
+//! Only shows; decides nothing about rows. What is shown comes from `runtime::health`, which the
+//! engine tells how it is doing.
+
+pub mod http;
+pub mod telemetry;
+
+pub use http::{HttpServer, Page, Site};
+pub use telemetry::{Telemetry, TelemetryError};

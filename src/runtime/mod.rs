@@ -1,13 +1,17 @@
-//! Time, waiting and stopping: what every task needs and no task should invent for itself.
+//! Time, waiting, stopping, and telling how one is doing: what every task needs and no task should
+//! invent for itself.
 //!
-//! Knows nothing of rows, brokers or databases.
+//! Below everything else; knows no row, no client crate, no setting.
 
 pub mod backoff;
 pub mod clock;
+pub mod health;
 pub mod moment;
+pub mod readiness;
 pub mod shutdown;
 
 pub use backoff::{Jitter, RetryPolicy};
 pub use clock::Clock;
+pub use health::Health;
 pub use moment::Moment;
 pub use shutdown::Shutdown;

@@ -1,0 +1,156 @@
+//! What the engine tells about itself, held for whoever asks: probes, the status page, the
+//! instance row.
+//!
+//! Cheap to clone and to tell. Judges liveness; readiness is `readiness`'s rule.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use tokio::sync::watch;
+
+use super::Moment;
+use super::readiness::{Broker, Condition, Database, Readiness, Role, readiness};
+
+/// An engine that did not come round its loop for so long is stuck. Every wait in it has a
+/// deadline, so that it comes round far more often during any outage.
+pub const STUCK_AFTER: Duration = Duration::from_secs(120);
+
+/// The engine's word about itself.
+#[derive(Clone, Debug)]
+pub struct Health {
+    condition: watch::Sender<Condition>,
+    /// Milliseconds since the clock's origin at which the engine last came round.
+    turned: Arc<AtomicU64>,
+}
+
+impl Health {
+    /// Nothing is connected yet.
+    #[must_use]
+    pub fn starting(now: Moment) -> Self {
+        let health = Self {
+            condition: watch::Sender::new(Condition::default()),
+            turned: Arc::new(AtomicU64::new(0)),
+        };
+        health.turn(now);
+        health
+    }
+
+    /// The engine came round its loop: whatever it waits for, it is not stuck.
+    pub fn turn(&self, now: Moment) {
+        let millis = u64::try_from(now.since_origin().as_millis()).unwrap_or(u64::MAX);
+        self.turned.fetch_max(millis, Ordering::Relaxed);
+    }
+
+    /// The connection to PostgreSQL changed.
+    pub fn database(&self, database: Database) {
+        self.change(|condition| &mut condition.database, database);
+    }
+
+    /// The connection to RabbitMQ changed.
+    pub fn broker(&self, broker: Broker) {
+        self.change(|condition| &mut condition.broker, broker);
+    }
+
+    /// The relay's part changed.
+    pub fn role(&self, role: Role) {
+        self.change(|condition| &mut condition.role, role);
+    }
+
+    /// After each read: whether rows are due. The moment counts from the first of many reads that
+    /// say so.
+    pub fn due(&self, any: bool, now: Moment) {
+        self.condition.send_if_modified(|condition| {
+            let since = condition.due_since;
+            condition.due_since = any.then(|| since.unwrap_or(now));
+            since != condition.due_since
+        });
+    }
+
+    /// Rows were confirmed and settled. Wakes nobody: it happens all the time.
+    pub fn progressed(&self, now: Moment) {
+        self.condition.send_if_modified(|condition| {
+            condition.progressed = condition.progressed.max(Some(now));
+            false
+        });
+    }
+
+    /// The whole condition, and a way to wait for its next change.
+    #[must_use]
+    pub fn watch(&self) -> watch::Receiver<Condition> {
+        self.condition.subscribe()
+    }
+
+    /// Whether the relay is ready, and why not.
+    #[must_use]
+    pub fn readiness(&self, now: Moment) -> Readiness {
+        readiness(&self.condition.borrow(), now)
+    }
+
+    /// `Err` with how long the engine has been stuck. An outage is no reason.
+    ///
+    /// # Errors
+    /// The time since the engine last came round, if it is longer than [`STUCK_AFTER`].
+    pub fn liveness(&self, now: Moment) -> Result<(), Duration> {
+        let turned = Duration::from_millis(self.turned.load(Ordering::Relaxed));
+        let silent = now.since(Moment::from_origin(turned));
+        if silent > STUCK_AFTER {
+            Err(silent)
+        } else {
+            Ok(())
+        }
+    }
+
+    fn change<T: PartialEq>(&self, part: impl FnOnce(&mut Condition) -> &mut T, to: T) {
+        self.condition.send_if_modified(|condition| {
+            let part = part(condition);
+            let changed = *part != to;
+            *part = to;
+            changed
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(seconds: u64) -> Moment {
+        Moment::from_origin(Duration::from_secs(seconds))
+    }
+
+    #[test]
+    fn liveness_needs_turns_only() {
+        let health = Health::starting(at(1000));
+        assert_eq!(health.liveness(at(1120)), Ok(()));
+        assert_eq!(health.liveness(at(1121)), Err(Duration::from_secs(121)));
+        health.turn(at(1121));
+        health.broker(Broker::Disconnected("down".to_owned()));
+        health.database(Database::Disconnected("down".to_owned()));
+        assert_eq!(health.liveness(at(1241)), Ok(()));
+    }
+
+    #[test]
+    fn the_first_due_read_counts_until_nothing_is_due() {
+        let health = Health::starting(at(0));
+        let since = || health.watch().borrow().due_since;
+        health.due(true, at(5));
+        health.due(true, at(9));
+        assert_eq!(since(), Some(at(5)));
+        health.due(false, at(10));
+        assert_eq!(since(), None);
+    }
+
+    #[test]
+    fn only_a_change_wakes_a_watcher() {
+        let health = Health::starting(at(0));
+        let mut watcher = health.watch();
+        watcher.mark_unchanged();
+        health.progressed(at(1));
+        health.role(Role::Active);
+        assert!(!watcher.has_changed().unwrap());
+        health.role(Role::StandBy);
+        assert!(watcher.has_changed().unwrap());
+        assert_eq!(watcher.borrow_and_update().progressed, Some(at(1)));
+    }
+}

@@ -1,0 +1,283 @@
+//! Is the relay ready? A pure rule over what the engine last said.
+//!
+//! Ready means that due rows make progress, or that there is nothing for this relay to do. A
+//! stand-by and a paused relay are ready as long as they could take up work from the database;
+//! neither needs the broker.
+
+use std::time::Duration;
+
+use serde::Serialize;
+
+use super::Moment;
+
+/// Due rows without a single confirmation for so long are "no progress". Longer than a confirm
+/// may take by default plus one reconnect, so that a slow moment does not flap a probe.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// How the connection to PostgreSQL is doing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Database {
+    /// Not connected; why, and what is being done about it.
+    Disconnected(String),
+    /// Connected to a server that does not accept writes; which one.
+    ReadOnly(String),
+    /// Usable.
+    Connected,
+}
+
+/// How the connection to RabbitMQ is doing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Broker {
+    /// Not connected; why, and what is being done about it.
+    Disconnected(String),
+    /// Blocked by the broker; its reason.
+    Blocked(String),
+    /// Usable.
+    Connected,
+}
+
+/// What this relay is there for at the moment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// Publishes.
+    Active,
+    /// Others hold all partitions; takes over when one of them is gone.
+    StandBy,
+    /// An operator paused everything; who and why.
+    Paused(String),
+    /// Stopping: finishes what is in flight.
+    Draining,
+}
+
+/// What the engine last said about itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Condition {
+    /// PostgreSQL.
+    pub database: Database,
+    /// RabbitMQ.
+    pub broker: Broker,
+    /// Its part.
+    pub role: Role,
+    /// Since when there have been due rows without a break; `None` while nothing is due.
+    pub due_since: Option<Moment>,
+    /// When a row was last confirmed and settled.
+    pub progressed: Option<Moment>,
+}
+
+impl Default for Condition {
+    fn default() -> Self {
+        Self {
+            database: Database::Disconnected("starting".to_owned()),
+            broker: Broker::Disconnected("starting".to_owned()),
+            role: Role::Active,
+            due_since: None,
+            progressed: None,
+        }
+    }
+}
+
+/// The answer, component by component.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Readiness {
+    /// All components that matter are well.
+    pub ready: bool,
+    /// PostgreSQL.
+    pub database: Component,
+    /// RabbitMQ.
+    pub broker: Component,
+    /// Due rows.
+    pub progress: Component,
+}
+
+/// One component.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Component {
+    /// Whether it keeps the relay from being ready.
+    pub ok: bool,
+    /// One of a few words.
+    pub state: &'static str,
+    /// For people; empty when there is nothing to say.
+    pub reason: String,
+}
+
+impl Component {
+    fn new(ok: bool, state: &'static str, reason: impl Into<String>) -> Self {
+        Self {
+            ok,
+            state,
+            reason: reason.into(),
+        }
+    }
+}
+
+/// Judges a condition.
+#[must_use]
+pub fn readiness(condition: &Condition, now: Moment) -> Readiness {
+    let database = database(&condition.database);
+    let broker = broker(&condition.broker, &condition.role);
+    let progress = progress(condition, now);
+    Readiness {
+        ready: database.ok && broker.ok && progress.ok,
+        database,
+        broker,
+        progress,
+    }
+}
+
+fn database(database: &Database) -> Component {
+    match database {
+        Database::Connected => Component::new(true, "connected", ""),
+        Database::ReadOnly(reason) => Component::new(false, "read_only", reason),
+        Database::Disconnected(reason) => Component::new(false, "disconnected", reason),
+    }
+}
+
+fn broker(broker: &Broker, role: &Role) -> Component {
+    let needed = match role {
+        Role::Active | Role::Draining => true,
+        Role::StandBy | Role::Paused(_) => false,
+    };
+    match broker {
+        Broker::Connected => Component::new(true, "connected", ""),
+        Broker::Blocked(reason) => Component::new(!needed, "blocked", reason),
+        Broker::Disconnected(reason) => Component::new(!needed, "disconnected", reason),
+    }
+}
+
+fn progress(condition: &Condition, now: Moment) -> Component {
+    match &condition.role {
+        Role::StandBy => {
+            return Component::new(true, "stand_by", "other relays hold all partitions");
+        }
+        Role::Paused(reason) => return Component::new(true, "paused", reason),
+        Role::Draining => {
+            return Component::new(false, "draining", "stopping; takes no new rows");
+        }
+        Role::Active => {}
+    }
+    let Some(due_since) = condition.due_since else {
+        return Component::new(true, "idle", "nothing is due");
+    };
+    let waiting_since = condition.progressed.map_or(due_since, |p| p.max(due_since));
+    let waiting = now.since(waiting_since);
+    if waiting <= PATIENCE {
+        return Component::new(true, "progressing", "");
+    }
+    let seconds = waiting.as_secs();
+    Component::new(
+        false,
+        "stuck",
+        format!("rows are due, and none was confirmed for {seconds} s"),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(seconds: u64) -> Moment {
+        Moment::from_origin(Duration::from_secs(seconds))
+    }
+
+    fn well() -> Condition {
+        Condition {
+            database: Database::Connected,
+            broker: Broker::Connected,
+            ..Condition::default()
+        }
+    }
+
+    fn blamed(condition: &Condition, now: Moment) -> Vec<&'static str> {
+        let answer = readiness(condition, now);
+        let parts = [
+            ("database", &answer.database),
+            ("broker", &answer.broker),
+            ("progress", &answer.progress),
+        ];
+        let blamed: Vec<_> = parts.iter().filter(|p| !p.1.ok).map(|p| p.0).collect();
+        assert_eq!(answer.ready, blamed.is_empty());
+        blamed
+    }
+
+    #[test]
+    fn a_relay_that_just_started_is_not_ready() {
+        assert_eq!(blamed(&Condition::default(), at(0)), ["database", "broker"]);
+    }
+
+    #[test]
+    fn nothing_due_is_ready() {
+        assert!(blamed(&well(), at(1_000_000)).is_empty());
+    }
+
+    #[test]
+    fn due_rows_must_move() {
+        let mut condition = well();
+        condition.due_since = Some(at(100));
+        assert!(blamed(&condition, at(160)).is_empty());
+        assert_eq!(blamed(&condition, at(161)), ["progress"]);
+        let reason = readiness(&condition, at(175)).progress.reason;
+        assert_eq!(reason, "rows are due, and none was confirmed for 75 s");
+        condition.progressed = Some(at(150));
+        assert!(blamed(&condition, at(210)).is_empty());
+        assert_eq!(blamed(&condition, at(211)), ["progress"]);
+    }
+
+    #[test]
+    fn an_old_confirmation_does_not_shorten_the_patience_for_new_rows() {
+        let mut condition = well();
+        condition.progressed = Some(at(1));
+        condition.due_since = Some(at(1_000));
+        assert!(blamed(&condition, at(1_060)).is_empty());
+    }
+
+    #[test]
+    fn a_broker_that_is_down_or_blocked_is_not_ready() {
+        for broker in [
+            Broker::Disconnected("refused".to_owned()),
+            Broker::Blocked("low on memory".to_owned()),
+        ] {
+            let condition = Condition { broker, ..well() };
+            assert_eq!(blamed(&condition, at(0)), ["broker"]);
+        }
+    }
+
+    #[test]
+    fn a_database_that_is_down_or_read_only_is_never_ready() {
+        for database in [
+            Database::Disconnected("refused".to_owned()),
+            Database::ReadOnly("db2".to_owned()),
+        ] {
+            for role in [Role::Active, Role::StandBy, Role::Paused(String::new())] {
+                let database = database.clone();
+                let condition = Condition {
+                    database,
+                    role,
+                    ..well()
+                };
+                assert_eq!(blamed(&condition, at(0)), ["database"]);
+            }
+        }
+    }
+
+    #[test]
+    fn a_stand_by_and_a_paused_relay_are_ready_without_broker_and_progress() {
+        for role in [Role::StandBy, Role::Paused("ann: deploy".to_owned())] {
+            let condition = Condition {
+                role,
+                broker: Broker::Disconnected("down".to_owned()),
+                due_since: Some(at(0)),
+                ..well()
+            };
+            assert!(blamed(&condition, at(10_000)).is_empty());
+        }
+    }
+
+    #[test]
+    fn a_stopping_relay_is_not_ready() {
+        let condition = Condition {
+            role: Role::Draining,
+            ..well()
+        };
+        assert_eq!(blamed(&condition, at(0)), ["progress"]);
+    }
+}
