@@ -16,6 +16,7 @@ pub mod proxy;
 pub mod rabbit;
 pub mod relay;
 pub mod scratch;
+pub mod scripted_broker;
 
 use std::time::Duration;
 

@@ -190,9 +190,18 @@ impl Rabbit {
     /// If they fail, or return an `{error, …}`.
     pub async fn eval(&self, expressions: &str) -> String {
         let mut call = self.node.command("erl_call");
-        call.args(["-r", "-timeout", "30", "-c", &self.node.cookie, "-address"])
-            .arg(format!("127.0.0.1:{}", self.node.distribution.number()))
-            .arg("-e");
+        // `-r` makes up the caller's name from the time of day, so that two calls at once collide.
+        call.args([
+            "-h",
+            &unique("call"),
+            "-timeout",
+            "30",
+            "-c",
+            &self.node.cookie,
+            "-address",
+        ])
+        .arg(format!("127.0.0.1:{}", self.node.distribution.number()))
+        .arg("-e");
         let answer = node::run(call, format!("{expressions}.\n")).await;
         let value = answer
             .trim()

@@ -1,0 +1,10 @@
+//! One suite per seam, run against the real thing and its twin in memory, and the facts about
+//! others' code that the real thing rests on.
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod publisher;
+mod publisher_amqp;
+mod publisher_scripted;
+mod rows;
