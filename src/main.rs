@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use clap::Parser;
-use outbox_relay::commands::{Arguments, Exit, Output};
+use outbox_relay::commands::{Arguments, Exit, Start};
 use outbox_relay::ops::Telemetry;
 
 fn main() -> ExitCode {
@@ -24,17 +24,20 @@ fn main() -> ExitCode {
 fn run(arguments: Arguments) -> anyhow::Result<Exit> {
     let sources = arguments.sources();
     let loaded = arguments.load(&sources)?;
-    let _telemetry = Telemetry::install(&loaded.config.log)?;
+    let telemetry = Telemetry::install(&loaded.config.log)?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .thread_name("outbox-relay")
         .build()
         .context("cannot start the runtime")?;
-    let output = Output {
+    let start = Start {
+        sources,
+        loaded,
+        telemetry,
         out: &mut io::stdout(),
         err: &mut io::stderr(),
     };
-    runtime.block_on(arguments.command.execute(&sources, &loaded, output))
+    runtime.block_on(arguments.command.execute(start))
 }
 
 fn is_broken_pipe(error: &anyhow::Error) -> bool {

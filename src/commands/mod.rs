@@ -14,6 +14,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 
 use crate::config::{Assignment, Faults, Loaded, Needs, Sources};
+use crate::ops::Telemetry;
 
 pub use exit::Exit;
 
@@ -74,11 +75,17 @@ pub enum Command {
     Config(config::Arguments),
 }
 
-/// Where a command prints.
-pub struct Output<'a> {
-    /// What was asked for.
+/// What a command starts with.
+pub struct Start<'a> {
+    /// Where the settings came from, to be read again on demand.
+    pub sources: Sources,
+    /// The settings.
+    pub loaded: Loaded,
+    /// The running log.
+    pub telemetry: Telemetry,
+    /// For what was asked for.
     pub out: &'a mut (dyn Write + Send),
-    /// What there is to say about it.
+    /// For what there is to say about it.
     pub err: &'a mut (dyn Write + Send),
 }
 
@@ -107,18 +114,19 @@ impl Command {
     ///
     /// # Errors
     /// Whatever ends the command early; [`Exit`] knows the exit code.
-    pub async fn execute(
-        self,
-        sources: &Sources,
-        loaded: &Loaded,
-        output: Output<'_>,
-    ) -> anyhow::Result<Exit> {
-        let Output { out, err } = output;
+    pub async fn execute(self, start: Start<'_>) -> anyhow::Result<Exit> {
+        let Start {
+            sources,
+            loaded,
+            out,
+            err,
+            ..
+        } = start;
         match self {
-            Self::Migrate(arguments) => Ok(migrate::migrate(&arguments, sources, out, err).await?),
-            Self::Grants(arguments) => Ok(grants::grants(&arguments, sources, out, err).await?),
+            Self::Migrate(arguments) => Ok(migrate::migrate(&arguments, &sources, out, err).await?),
+            Self::Grants(arguments) => Ok(grants::grants(&arguments, &sources, out, err).await?),
             Self::Health(arguments) => health::run(&arguments, &loaded.config, out).await,
-            Self::Config(arguments) => config::run(&arguments, loaded, out),
+            Self::Config(arguments) => config::run(&arguments, &loaded, out),
         }
     }
 }

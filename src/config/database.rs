@@ -99,7 +99,7 @@ impl DatabaseSection {
         let short = within(Duration::from_millis(100), Duration::from_secs(300));
         Self {
             url: reader.secret("database.url", "database.url_file", shown_url),
-            host: reader.list("database.host", not_empty),
+            host: reader.list("database.host", plain_host),
             port: reader.list("database.port", within(1, u16::MAX)),
             user: reader.optional("database.user", not_empty),
             password: reader.secret("database.password", "database.password_file", masked),
@@ -124,4 +124,17 @@ impl DatabaseSection {
 
 fn shown_url(text: &str) -> Option<String> {
     Parameters::parse(text).ok().map(|url| url.shown())
+}
+
+fn plain_host(host: &impl AsRef<str>) -> Result<(), String> {
+    not_empty(host)?;
+    let host = host.as_ref();
+    let is_address = host.starts_with('/') || host.parse::<std::net::IpAddr>().is_ok();
+    if host.contains("://") {
+        Err("is a URL: write it into database.url".to_owned())
+    } else if host.contains(':') && !is_address {
+        Err("must be a name or an address alone: write the port into database.port".to_owned())
+    } else {
+        Ok(())
+    }
 }

@@ -247,9 +247,11 @@ pub(super) fn not_empty(text: &impl AsRef<str>) -> Verdict {
     }
 }
 
-/// What was written, to begin the message with.
+/// What was written, to begin the message with; but not a URL in the wrong place, which may hold
+/// a password.
 fn quoted(value: &Written<'_>) -> String {
     match value {
+        Written::Text(text) if text.contains("://") => String::new(),
         Written::Text(text) => format!("{text:?}: "),
         Written::Truth(truth) => format!("{truth}: "),
         Written::Whole(number) => format!("{number}: "),

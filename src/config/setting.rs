@@ -83,6 +83,9 @@ impl Setting for PathBuf {
         if text.is_empty() {
             return Err("must be the path of a file".to_owned());
         }
+        if text.contains("://") {
+            return Err("must be the path of a file, not a URL".to_owned());
+        }
         Ok(Self::from(text))
     }
 

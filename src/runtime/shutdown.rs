@@ -70,3 +70,62 @@ impl Signals {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::{BufRead, BufReader};
+    use std::process::{Command, Stdio};
+
+    use super::*;
+
+    const ROLE: &str = "OUTBOX_RELAY_TEST_STOPPED_PROCESS";
+    const NAME: &str =
+        "runtime::shutdown::tests::the_first_signal_drains_and_the_second_exits_at_once";
+
+    /// Signals reach whole processes, so the one that is stopped is this test run once more.
+    #[test]
+    fn the_first_signal_drains_and_the_second_exits_at_once() {
+        if std::env::var_os(ROLE).is_some() {
+            be_stopped();
+        }
+        for (first, second, code) in [
+            ("TERM", "TERM", 143),
+            ("INT", "TERM", 143),
+            ("TERM", "INT", 130),
+        ] {
+            let mut child = Command::new(std::env::current_exe().unwrap())
+                .args(["--exact", NAME, "--nocapture"])
+                .env(ROLE, "1")
+                .stdout(Stdio::piped())
+                .spawn()
+                .unwrap();
+            let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+            let mut said = |word: &str| lines.any(|line| line.unwrap().contains(word));
+            assert!(said("listening"));
+            send(first, child.id());
+            assert!(said("draining"));
+            send(second, child.id());
+            assert_eq!(child.wait().unwrap().code(), Some(code));
+        }
+    }
+
+    fn send(signal: &str, process: u32) {
+        let kill = format!("kill -{signal} {process}");
+        let sent = Command::new("sh").args(["-c", &kill]).status().unwrap();
+        assert!(sent.success());
+    }
+
+    fn be_stopped() {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap();
+        runtime.block_on(async {
+            let shutdown = Shutdown::listen().unwrap();
+            println!("listening");
+            shutdown.drain().cancelled().await;
+            println!("draining");
+            std::future::pending::<()>().await;
+        });
+    }
+}

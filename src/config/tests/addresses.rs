@@ -53,6 +53,19 @@ fn a_database_address_that_cannot_be_used_says_why() {
             "2: database.url: sslrootcert=system needs sslmode=verify-full, as in libpq",
         ),
         (
+            "[database]\nhost = ['a', 'h:5433']",
+            "2: database.host: must be a name or an address alone: write the port into \
+             database.port",
+        ),
+        (
+            "[database]\nhost = 'postgres://u:canary@h'",
+            "2: database.host: is a URL: write it into database.url",
+        ),
+        (
+            "[database]\nurl_file = 'postgres://u:canary@h'",
+            "2: database.url_file: must be the path of a file, not a URL",
+        ),
+        (
             "[database]\nhost = 'h'\nport = 0",
             "3: database.port: 0: must be from 1 to 65535",
         ),

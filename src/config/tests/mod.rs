@@ -13,12 +13,12 @@ use std::path::PathBuf;
 use crate::config::{Assignment, Faults, Loaded, Needs, Sources};
 
 /// A file, variables and flags; the file's path is replaced by FILE in what is reported.
-struct Given {
+pub(super) struct Given {
     dir: tempfile::TempDir,
     sources: Sources,
 }
 
-fn given(file: &str, variables: &[(&str, &str)]) -> Given {
+pub(super) fn given(file: &str, variables: &[(&str, &str)]) -> Given {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("relay.toml");
     std::fs::write(&path, file).unwrap();
@@ -44,7 +44,7 @@ impl Given {
         self
     }
 
-    fn load(&self, needs: Needs) -> Result<Loaded, Faults> {
+    pub fn load(&self, needs: Needs) -> Result<Loaded, Faults> {
         self.sources.load(needs)
     }
 
