@@ -145,6 +145,7 @@ fn page(status: StatusCode, page: Page) -> Response<Full<Bytes>> {
 #[derive(Debug)]
 pub struct HttpServer {
     listener: TcpListener,
+    request_deadline: Duration,
 }
 
 impl HttpServer {
@@ -154,7 +155,10 @@ impl HttpServer {
     /// When the address is taken or not ours.
     pub async fn bind(address: SocketAddr) -> io::Result<Self> {
         let listener = TcpListener::bind(address).await?;
-        Ok(Self { listener })
+        Ok(Self {
+            listener,
+            request_deadline: REQUEST_DEADLINE,
+        })
     }
 
     /// The address really bound; differs from the one asked for if that had port 0.
@@ -177,7 +181,12 @@ impl HttpServer {
                 };
                 match self.listener.accept().await {
                     Ok((stream, _)) => {
-                        let talk = talk(stream, Arc::clone(&site), stop.clone());
+                        let talk = talk(
+                            stream,
+                            Arc::clone(&site),
+                            self.request_deadline,
+                            stop.clone(),
+                        );
                         connections.spawn(async move {
                             talk.await;
                             drop(place);
@@ -196,14 +205,19 @@ impl HttpServer {
     }
 }
 
-async fn talk(stream: TcpStream, site: Arc<Site>, stop: CancellationToken) {
+async fn talk(
+    stream: TcpStream,
+    site: Arc<Site>,
+    request_deadline: Duration,
+    stop: CancellationToken,
+) {
     let service = service_fn(move |request: Request<Incoming>| {
         let response = site.answer(request.method(), request.uri().path());
         async move { Ok::<_, Infallible>(response) }
     });
     let connection = hyper::server::conn::http1::Builder::new()
         .timer(TokioTimer::new())
-        .header_read_timeout(REQUEST_DEADLINE)
+        .header_read_timeout(request_deadline)
         .serve_connection(TokioIo::new(stream), service);
     let bounded = tokio::time::timeout(CONNECTION_DEADLINE, connection);
     if let Some(Ok(Err(error))) = stop.run_until_cancelled(bounded).await {
@@ -228,14 +242,19 @@ mod tests {
     }
 
     async fn running() -> Running {
+        running_with(REQUEST_DEADLINE).await
+    }
+
+    async fn running_with(request_deadline: Duration) -> Running {
         let health = Health::starting(Clock.now());
         let site = Site::new(health.clone(), Clock).with_page("/metrics", || Page {
             content_type: "text/plain",
             body: Bytes::from_static(b"up 1\n"),
         });
-        let server = HttpServer::bind((Ipv4Addr::LOCALHOST, 0).into())
+        let mut server = HttpServer::bind((Ipv4Addr::LOCALHOST, 0).into())
             .await
             .unwrap();
+        server.request_deadline = request_deadline;
         let stop = CancellationToken::new();
         Running {
             address: server.address().unwrap(),
@@ -329,5 +348,24 @@ mod tests {
         silent.truncate(1);
         let (status, _) = waiting.await.unwrap();
         assert_eq!(status, "HTTP/1.1 200 OK");
+    }
+
+    #[tokio::test]
+    async fn a_client_that_asks_nothing_is_cut_off_at_the_deadline() {
+        let deadline = Duration::from_millis(100);
+        let relay = running_with(deadline).await;
+        for begun in ["", "GET /livez HTTP/1.1\r\nHost: x\r\n"] {
+            let start = tokio::time::Instant::now();
+            let mut client = TcpStream::connect(relay.address).await.unwrap();
+            client.write_all(begun.as_bytes()).await.unwrap();
+            let mut answer = String::new();
+            client.read_to_string(&mut answer).await.unwrap();
+            let waited = start.elapsed();
+            assert!(
+                waited >= deadline && waited < CONNECTION_DEADLINE,
+                "{waited:?}"
+            );
+            assert!(!answer.contains("live"), "{answer}");
+        }
     }
 }

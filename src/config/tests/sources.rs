@@ -140,3 +140,18 @@ fn faults_of_all_sources_come_together() {
         ]
     );
 }
+
+#[test]
+fn variables_that_kubernetes_makes_of_a_service_are_none_of_ours() {
+    let service = given(
+        "",
+        &[
+            ("OUTBOX_RELAY_SERVICE_HOST", "10.0.0.1"),
+            ("OUTBOX_RELAY_SERVICE_PORT_HTTP", "9845"),
+            ("OUTBOX_RELAY_PORT", "tcp://10.0.0.1:9845"),
+            ("OUTBOX_RELAY_PORT_9845_TCP_ADDR", "10.0.0.1"),
+            ("RELAY__BATCH_SIZE", "none"),
+        ],
+    );
+    assert!(service.load(crate::config::Needs::default()).is_ok());
+}
