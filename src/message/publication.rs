@@ -265,4 +265,4 @@ fn row_headers(row: &OutboxRow, rules: &Rules) -> Result<FieldTable, Unfit> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

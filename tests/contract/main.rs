@@ -4,7 +4,10 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod lapin_facts;
 mod publisher;
 mod publisher_amqp;
+mod publisher_faults;
 mod publisher_scripted;
+mod publisher_tls;
 mod rows;

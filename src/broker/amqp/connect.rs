@@ -193,3 +193,87 @@ impl AuthProvider for Credentials {
 fn plain(user: &str, password: &SecretString) -> LongString {
     LongString::from(format!("\0{user}\0{}", password.expose_secret()))
 }
+
+#[cfg(test)]
+mod tests {
+    use tokio::net::TcpListener;
+    use tokio::time::{interval, timeout};
+
+    use super::*;
+
+    const PATIENCE: Duration = Duration::from_secs(30);
+
+    fn endpoint(port: u16) -> BrokerEndpoint {
+        BrokerEndpoint {
+            host: "127.0.0.1".to_owned(),
+            port,
+            vhost: "/".to_owned(),
+            tls: None,
+            login: Login::External,
+            heartbeat: Duration::from_secs(10),
+            connect_timeout: Duration::from_millis(200),
+        }
+    }
+
+    fn threads_of_lapin() -> usize {
+        let tasks = std::fs::read_dir("/proc/self/task").unwrap().flatten();
+        let names = tasks.filter_map(|task| std::fs::read_to_string(task.path().join("comm")).ok());
+        names
+            .filter(|name| name.trim_end() == "lapin-io-loop")
+            .count()
+    }
+
+    /// The kernel does not say when a thread ends, so it is asked again and again.
+    async fn until_threads_are(count: usize) {
+        let mut ticks = interval(Duration::from_millis(5));
+        let reached = async {
+            while threads_of_lapin() != count {
+                ticks.tick().await;
+            }
+        };
+        timeout(PATIENCE, reached).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn an_abandoned_connect_leaves_no_thread() {
+        let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let there = endpoint(silent.local_addr().unwrap().port());
+        let patient = BrokerEndpoint {
+            connect_timeout: PATIENCE,
+            ..there.clone()
+        };
+        // Given up by its own deadline, and dropped half-way by somebody else's.
+        let (given_up, dropped) = tokio::join!(connect(&there), async {
+            tokio::select! {
+                _ = connect(&patient) => panic!("nobody answers"),
+                () = until_threads_are(2) => {}
+            }
+        });
+        let () = dropped;
+        assert!(matches!(given_up, Err(BrokerError::Timeout { .. })));
+        until_threads_are(0).await;
+    }
+
+    #[test]
+    fn heartbeats_are_whole_seconds_and_never_off() {
+        for (millis, seconds) in [(0, 1), (1, 1), (1000, 1), (1001, 2), (10_000, 10)] {
+            assert_eq!(heartbeat_seconds(Duration::from_millis(millis)), seconds);
+        }
+        assert_eq!(heartbeat_seconds(Duration::from_secs(1_000_000)), u16::MAX);
+    }
+
+    #[test]
+    fn no_login_is_in_the_uri() {
+        let there = BrokerEndpoint {
+            login: Login::Plain {
+                user: "canary".to_owned(),
+                password: "canary".into(),
+            },
+            ..endpoint(1)
+        };
+        assert!(!format!("{:?}", uri(&there)).contains("canary"));
+        assert!(!format!("{:?}", options(&there)).contains("canary"));
+        let starter = Credentials(there.login).auth_starter().unwrap();
+        assert_eq!(starter.as_bytes(), b"\0canary\0canary");
+    }
+}

@@ -88,3 +88,44 @@ pub(super) fn returned(message: &BasicReturnMessage) -> Return {
         text: message.reply_text.to_string(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::Cursor;
+
+    use amq_protocol::frame::{AMQPContentHeader, AMQPFrame, gen_frame, parsing::parse_frame};
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::message::{any_row, rules};
+
+    fn encoded(publication: &Publication) -> Vec<u8> {
+        let header = AMQPContentHeader {
+            class_id: 60,
+            body_size: publication.payload().len() as u64,
+            properties: properties(publication.properties()),
+        };
+        let mut buffer = vec![0; 2 * 131_072];
+        let written = gen_frame(&AMQPFrame::Header(1, header))(Cursor::new(&mut buffer[..]).into());
+        let (_, length) = written.unwrap().into_inner();
+        buffer.truncate(usize::try_from(length).unwrap());
+        buffer
+    }
+
+    proptest! {
+        #[test]
+        fn every_publication_encodes_to_the_size_it_was_judged_by(row in any_row()) {
+            let Ok(publication) = Publication::from_row(&row, &rules()) else {
+                return Ok(());
+            };
+            let frame = encoded(&publication);
+            prop_assert_eq!(frame.len() - 8, publication.header_len());
+            let (rest, read) = parse_frame(&frame[..]).unwrap();
+            prop_assert!(rest.is_empty());
+            let AMQPFrame::Header(1, header) = read else {
+                panic!("{read:?}")
+            };
+            prop_assert_eq!(header.properties, properties(publication.properties()));
+        }
+    }
+}

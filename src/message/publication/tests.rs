@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::message::DeliveryMode;
 
-fn rules() -> Rules {
+pub(crate) fn rules() -> Rules {
     Rules {
         max_message_size: 1000,
         frame_max: 131_072,
@@ -259,7 +259,7 @@ fn debug_output_names_no_content() {
 }
 
 prop_compose! {
-    fn any_row()(
+    pub(crate) fn any_row()(
         id in any::<i64>(),
         texts in prop::collection::vec(any_text(), 4),
         optional in prop::collection::vec(prop::option::of(any_text()), 4),

@@ -1,0 +1,203 @@
+//! Servers that are silent, frozen or out of memory: every wait ends, and says which it was.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::time::Duration;
+
+use outbox_relay::broker::{AmqpLink, Broker, BrokerError, Channel, Link, LinkState, LossCause};
+use outbox_relay::config::{BrokerEndpoint, BrokerTls, Certificates};
+use outbox_relay::message::RowId;
+use socket2::{Domain, Protocol, Socket, Type};
+use tokio::io::AsyncReadExt;
+use tokio::net::TcpListener;
+use tokio::time::{Instant, timeout};
+
+use crate::publisher::{is_confirmed, judged, lost};
+use crate::publisher_amqp::{broker, endpoint};
+use crate::rows::publication;
+use crate::support::PATIENCE;
+use crate::support::rabbit::Rabbit;
+
+const SHORT: Duration = Duration::from_secs(1);
+
+fn impatient(port: u16) -> BrokerEndpoint {
+    BrokerEndpoint {
+        connect_timeout: SHORT,
+        ..endpoint(port, "/")
+    }
+}
+
+/// The step that a connect ended in, which it did at its deadline.
+async fn timed_out_step(there: BrokerEndpoint) -> &'static str {
+    let begun = Instant::now();
+    let error = broker(vec![there], PATIENCE)
+        .connect()
+        .await
+        .err()
+        .expect("no answer");
+    assert!(begun.elapsed() >= SHORT && begun.elapsed() < 4 * SHORT);
+    let BrokerError::Timeout {
+        step, seconds: 1, ..
+    } = &error
+    else {
+        panic!("{error}")
+    };
+    step
+}
+
+#[tokio::test]
+async fn a_server_that_says_nothing_is_given_up_and_its_socket_closed() {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
+        .await
+        .expect("a port");
+    let port = listener.local_addr().expect("it listens").port();
+    assert_eq!(timed_out_step(impatient(port)).await, "AMQP handshake");
+    let encrypted = BrokerEndpoint {
+        tls: Some(BrokerTls {
+            server_name: "localhost".to_owned(),
+            certificates: Certificates {
+                ca_file: Some(crate::publisher_tls::authority().path()),
+                cert_file: None,
+                key_file: None,
+            },
+        }),
+        ..impatient(port)
+    };
+    assert_eq!(timed_out_step(encrypted).await, "TLS handshake");
+    // What we were sent ends: nobody holds the other ends any more.
+    for _ in 0..2 {
+        let (mut stream, _) = listener.accept().await.expect("both came");
+        let mut received = Vec::new();
+        let end = timeout(PATIENCE, stream.read_to_end(&mut received)).await;
+        end.expect("the socket was closed").expect("in good order");
+    }
+}
+
+#[tokio::test]
+async fn a_host_that_does_not_accept_is_given_up() {
+    // A full backlog: the kernel drops what comes, as a dead host would.
+    let listener = Socket::new(Domain::IPV4, Type::STREAM, Some(Protocol::TCP)).expect("a socket");
+    let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+    listener.bind(&any.into()).expect("a port");
+    listener.listen(0).expect("it listens");
+    let there = listener
+        .local_addr()
+        .expect("bound")
+        .as_socket()
+        .expect("IPv4");
+    let mut accepted = Vec::new();
+    while let Ok(Ok(stream)) = timeout(SHORT / 4, tokio::net::TcpStream::connect(there)).await {
+        accepted.push(stream);
+        assert!(accepted.len() < 100, "the backlog is full at some time");
+    }
+    assert_eq!(timed_out_step(impatient(there.port())).await, "TCP connect");
+}
+
+#[tokio::test]
+async fn a_frozen_broker_is_noticed_by_confirms_and_by_heartbeats() {
+    let rabbit = Rabbit::start().await;
+    let patient = |heartbeat| BrokerEndpoint {
+        heartbeat: Duration::from_secs(heartbeat),
+        ..impatient(rabbit.port())
+    };
+    let by_confirms = broker(vec![patient(60)], SHORT)
+        .connect()
+        .await
+        .expect("let in");
+    let by_heartbeats = broker(vec![patient(1)], PATIENCE)
+        .connect()
+        .await
+        .expect("let in");
+    let mut impatient_channel = by_confirms.open_channel().await.expect("a channel");
+    let mut patient_channel = by_heartbeats.open_channel().await.expect("a channel");
+    rabbit.pause();
+    let frozen = Instant::now();
+    impatient_channel
+        .publish(vec![publication(1, "", "q")])
+        .await;
+    patient_channel.publish(vec![publication(2, "", "q")]).await;
+
+    let (_, silent) = lost(&mut impatient_channel).await;
+    assert_eq!(
+        silent.cause,
+        LossCause::Silent {
+            later_confirmed: false
+        }
+    );
+    assert_eq!(silent.unknown, [RowId(1)]);
+    assert_eq!(*by_confirms.state().borrow(), LinkState::Open);
+
+    let (_, dead) = lost(&mut patient_channel).await;
+    assert!(
+        matches!(dead.cause, LossCause::Connection { .. }),
+        "{dead:?}"
+    );
+    assert_eq!(dead.unknown, [RowId(2)]);
+    assert!(
+        frozen.elapsed() < Duration::from_secs(4),
+        "within three heartbeats, and a little"
+    );
+
+    everything_else_ends_too(by_confirms).await;
+    assert_eq!(
+        timed_out_step(impatient(rabbit.port())).await,
+        "AMQP handshake"
+    );
+    rabbit.resume();
+}
+
+async fn everything_else_ends_too(link: AmqpLink) {
+    let asked = link.exchange_exists("any").await;
+    assert!(
+        matches!(asked, Err(BrokerError::Timeout { .. })),
+        "{asked:?}"
+    );
+    let opened = link.open_channel().await.err().expect("no answer");
+    assert!(matches!(opened, BrokerError::Timeout { .. }), "{opened}");
+    let closing = timeout(Duration::from_secs(5), link.close()).await;
+    closing.expect("bounded");
+}
+
+#[tokio::test]
+async fn a_memory_alarm_is_seen_and_survived() {
+    let rabbit = Rabbit::start().await;
+    let there = broker(vec![impatient(rabbit.port())], SHORT);
+    let link = there.connect().await.expect("let in");
+    let other = there.connect().await.expect("let in");
+    let mut channel = link.open_channel().await.expect("a channel");
+    let mut other_channel = other.open_channel().await.expect("a channel");
+    rabbit.raise_memory_alarm().await;
+    // Connections are blocked when they publish; nobody reads what they say then.
+    channel
+        .publish((0..100).map(|id| publication(id, "", "nowhere")).collect())
+        .await;
+    other_channel
+        .publish(vec![publication(1, "", "nowhere")])
+        .await;
+    for link in [&link, &other] {
+        let mut state = link.state();
+        let blocked = state.wait_for(|state| matches!(state, LinkState::Blocked(_)));
+        let state = timeout(PATIENCE, blocked)
+            .await
+            .expect("in time")
+            .expect("open")
+            .clone();
+        assert_eq!(state, LinkState::Blocked("low on memory".to_owned()));
+    }
+    let early = timeout(3 * SHORT, channel.judged()).await;
+    assert!(early.is_err(), "no confirm, and none missed: {early:?}");
+    let asked = link.exchange_exists("any").await;
+    assert!(
+        matches!(asked, Err(BrokerError::Timeout { .. })),
+        "{asked:?}"
+    );
+    timeout(Duration::from_secs(5), other.close())
+        .await
+        .expect("bounded");
+    rabbit.clear_memory_alarm().await;
+    let judged = judged(&mut channel, 100).await;
+    assert!(
+        judged.values().all(|outcome| !is_confirmed(outcome)),
+        "unroutable: {judged:?}"
+    );
+    assert_eq!(*link.state().borrow(), LinkState::Open);
+}
