@@ -105,7 +105,7 @@ pub async fn migrate(
     session: &Session,
     outbox: &Outbox,
     wanted: Wanted,
-    say: &mut dyn FnMut(&str),
+    say: &mut (dyn FnMut(&str) + Send),
 ) -> Result<Migrated, MigrateError> {
     let run = Run { session };
     run.take_turn(outbox, say).await?;
@@ -123,7 +123,7 @@ impl Run<'_> {
         &self,
         outbox: &Outbox,
         wanted: Wanted,
-        say: &mut dyn FnMut(&str),
+        say: &mut (dyn FnMut(&str) + Send),
     ) -> Result<Migrated, MigrateError> {
         let found = look(self.session, outbox).await?;
         if let Some(version) = found.version.filter(|version| *version > NEWEST) {
@@ -154,7 +154,7 @@ impl Run<'_> {
         &self,
         definition: &Definition,
         work: &[Pending],
-        say: &mut dyn FnMut(&str),
+        say: &mut (dyn FnMut(&str) + Send),
     ) -> Result<Vec<String>, StoreError> {
         let mut sql = String::new();
         for migration in migration::all(definition.wake) {
@@ -170,7 +170,7 @@ impl Run<'_> {
         &self,
         definition: &Definition,
         work: &[Pending],
-        say: &mut dyn FnMut(&str),
+        say: &mut (dyn FnMut(&str) + Send),
     ) -> Result<Vec<String>, StoreError> {
         let mut done = Vec::new();
         let mut ran: Vec<Migration> = Vec::new();
@@ -202,7 +202,7 @@ impl Run<'_> {
     async fn record(
         &self,
         definition: &Definition,
-        say: &mut dyn FnMut(&str),
+        say: &mut (dyn FnMut(&str) + Send),
     ) -> Result<(), StoreError> {
         let records: String = migration::all(definition.wake)
             .iter()
@@ -217,7 +217,7 @@ impl Run<'_> {
         definition: &Definition,
         index: Index,
         in_the_way: &[String],
-        say: &mut dyn FnMut(&str),
+        say: &mut (dyn FnMut(&str) + Send),
     ) -> Result<(), StoreError> {
         let name = index.name(&definition.outbox);
         let doing = format!("build index {name}");
@@ -257,7 +257,7 @@ impl Run<'_> {
         &self,
         sql: &str,
         doing: &str,
-        say: &mut dyn FnMut(&str),
+        say: &mut (dyn FnMut(&str) + Send),
     ) -> Result<(), StoreError> {
         let sql = format!(
             "BEGIN; SET LOCAL lock_timeout = '{LOCK_TIMEOUT}'; \
@@ -290,7 +290,7 @@ impl Run<'_> {
     async fn take_turn(
         &self,
         outbox: &Outbox,
-        say: &mut dyn FnMut(&str),
+        say: &mut (dyn FnMut(&str) + Send),
     ) -> Result<(), StoreError> {
         let key = migrate_key(outbox.schema());
         let attempt = async {
@@ -357,7 +357,7 @@ impl Waits {
     async fn pause(
         &mut self,
         error: StoreError,
-        say: &mut dyn FnMut(&str),
+        say: &mut (dyn FnMut(&str) + Send),
     ) -> Result<(), StoreError> {
         self.attempt += 1;
         if self.attempt >= ATTEMPTS {

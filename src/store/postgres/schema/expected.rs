@@ -250,7 +250,7 @@ pub(super) const TABLES: &[ExpectedTable] = &[
                 unique: true,
             },
             ExpectedIndex {
-                columns: &["(exchange IS NULL)"],
+                columns: &["((exchange IS NULL))"],
                 predicate: Some("(exchange IS NULL)"),
                 unique: true,
             },

@@ -248,9 +248,9 @@ impl Compare<'_> {
                 .iter()
                 .filter(|index| !has_index(table, index))
             {
-                let columns = index.columns.join(", ");
+                let columns = shown(index.columns);
                 let problem = format!(
-                    "table {}.{}: no usable index on ({columns})",
+                    "table {}.{}: no usable index on {columns}",
                     outbox.schema(),
                     expected.name
                 );
@@ -372,6 +372,14 @@ fn has_index(table: &Relation, expected: &ExpectedIndex) -> bool {
         .indexes
         .iter()
         .any(|one| one.usable && is_same(one, expected))
+}
+
+/// `(a, b)`; an expression has its parentheses already.
+fn shown(columns: &[&str]) -> String {
+    match columns {
+        [expression] if expression.starts_with('(') => (*expression).to_owned(),
+        _ => format!("({})", columns.join(", ")),
+    }
 }
 
 fn is_same(found: &super::catalog::FoundIndex, expected: &ExpectedIndex) -> bool {

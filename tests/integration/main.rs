@@ -1,0 +1,12 @@
+//! Tests against real servers, one file for each subject.
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod enqueue;
+mod grants;
+mod migrate;
+mod migrate_in_use;
+mod outbox;
+mod session;
+mod wake;
