@@ -14,6 +14,12 @@ impl Confirmed {
     pub(in crate::broker) fn proven() -> Self {
         Self(())
     }
+
+    /// For the simulation, whose broker is not in this module tree.
+    #[cfg(test)]
+    pub(crate) fn simulated() -> Self {
+        Self(())
+    }
 }
 
 /// The certain fate of one publication.

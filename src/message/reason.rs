@@ -37,11 +37,13 @@ pub enum ReasonClass {
     HeadersTooLarge,
     /// `properties` names something unknown or holds a value the broker refuses.
     InvalidProperties,
+    /// The broker refused this very message time and again.
+    Refused,
 }
 
 impl ReasonClass {
     /// Every class, for metrics that want to exist before their first count.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::NotAllowed,
         Self::NullPayload,
         Self::TooLarge,
@@ -56,6 +58,7 @@ impl ReasonClass {
         Self::ReservedHeader,
         Self::HeadersTooLarge,
         Self::InvalidProperties,
+        Self::Refused,
     ];
 
     /// The word stored in `reason_class` and used as a label. Never changes within 1.x.
@@ -76,6 +79,7 @@ impl ReasonClass {
             Self::ReservedHeader => "reserved_header",
             Self::HeadersTooLarge => "headers_too_large",
             Self::InvalidProperties => "invalid_properties",
+            Self::Refused => "refused",
         }
     }
 }

@@ -1,0 +1,247 @@
+//! What an outcome means for a row, its key and its destination.
+
+use std::time::Duration;
+
+use super::super::ledger::{Fate, State};
+use super::super::{ChannelNo, SettleReport, Settlement, Ticket, Verdict};
+use super::{Exchange, Flow};
+use crate::broker::{ChannelLost, LossCause, Outcome};
+use crate::message::{ReasonClass, RowId, Unfit};
+use crate::runtime::Moment;
+
+/// Whose fault a channel error is that one publication alone reproduced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fault {
+    Row,
+    Exchange,
+    Destination,
+}
+
+/// AMQP reply code of an exchange that does not exist.
+const NOT_FOUND: u16 = 404;
+
+/// Reply codes: RabbitMQ manual, AMQP 0-9-1 reference, "Constants".
+fn fault_of(code: u16) -> Fault {
+    match code {
+        // ACCESS_REFUSED, NOT_FOUND: permissions come back, exchanges get declared.
+        403 | NOT_FOUND => Fault::Exchange,
+        // CONTENT_TOO_LARGE, PRECONDITION_FAILED, FRAME_ERROR, SYNTAX_ERROR, COMMAND_INVALID,
+        // NOT_IMPLEMENTED: it will be so next time.
+        311 | 406 | 501 | 502 | 503 | 540 => Fault::Row,
+        _ => Fault::Destination,
+    }
+}
+
+impl Flow {
+    /// A channel was opened.
+    pub fn channel_open(&mut self, channel: ChannelNo) {
+        self.channels.opened(channel);
+    }
+
+    /// The certain fate of publications.
+    pub fn judged(&mut self, channel: ChannelNo, outcomes: Vec<(RowId, Outcome)>, now: Moment) {
+        for (id, outcome) in outcomes {
+            self.channels.judged(channel);
+            let gates = self
+                .ledger
+                .get(id)
+                .map(|entry| [entry.exchange, entry.destination]);
+            match outcome {
+                Outcome::Confirmed(proof) => {
+                    let ticket = self.settle(id, Verdict::Sent(proof));
+                    self.confirmed(id, ticket);
+                }
+                Outcome::Returned { code, text } => {
+                    self.exchange_took_it(gates);
+                    let reason = format!(
+                        "returned by the broker: {code} {text}; bind a queue, or correct the row"
+                    );
+                    self.refuse_behind(gates, id, &reason, now);
+                }
+                Outcome::Nacked => {
+                    self.exchange_took_it(gates);
+                    let reason = "refused by a queue (basic.nack); it may be full with overflow reject-publish";
+                    self.refuse_behind(gates, id, reason, now);
+                }
+            }
+        }
+    }
+
+    /// A channel ended. What was in flight on it is unknown: it stays pending and keeps its order.
+    pub fn lost(&mut self, channel: ChannelNo, lost: ChannelLost, now: Moment) {
+        self.channels.lost(channel);
+        let ChannelLost { cause, unknown } = lost;
+        for id in &unknown {
+            self.ledger.set_state(*id, State::Ready);
+        }
+        match cause {
+            LossCause::Closed { code, text } => match unknown.as_slice() {
+                [id] => self.blame(*id, code, &text, now),
+                _ => self.channels.suspect(channel, unknown),
+            },
+            LossCause::Connection { .. } | LossCause::Silent { .. } => {
+                for id in unknown.into_iter().rev() {
+                    self.ready.push_front(id);
+                }
+            }
+        }
+    }
+
+    /// What is to be written down, in the order of decision.
+    pub fn take_settlements(&mut self) -> Vec<Settlement> {
+        std::mem::take(&mut self.settlements)
+    }
+
+    /// What was written down.
+    pub fn settled(&mut self, report: &SettleReport) {
+        for (id, ticket) in &report.written {
+            self.written(*id, *ticket);
+        }
+        for (id, ticket) in &report.gone {
+            match self.ledger.get(*id).map(|entry| entry.fate) {
+                Some(Fate::Waits) => self.vanished(*id),
+                Some(Fate::Open | Fate::Sent | Fate::Condemned) | None => {
+                    self.written(*id, *ticket);
+                }
+            }
+        }
+    }
+
+    fn written(&mut self, id: RowId, ticket: Ticket) {
+        let Some(entry) = self.ledger.get(id) else {
+            return;
+        };
+        if entry.state != State::Settling(ticket) {
+            return;
+        }
+        if entry.missed {
+            self.ledger.remove(id);
+            self.coverage.want_all_after(id.0 - 1);
+            return;
+        }
+        let (lane, fate) = (entry.lane, entry.fate);
+        self.ledger.settled(id, self.reads);
+        if fate == Fate::Condemned {
+            self.leave_lane(lane, id);
+        }
+    }
+
+    /// Notes what is to be written down.
+    pub(super) fn settle(&mut self, id: RowId, verdict: Verdict) -> Ticket {
+        self.tickets += 1;
+        let ticket = Ticket(self.tickets);
+        self.settlements.push(Settlement {
+            id,
+            ticket,
+            verdict,
+        });
+        ticket
+    }
+
+    fn confirmed(&mut self, id: RowId, ticket: Ticket) {
+        let Some(entry) = self.ledger.get(id) else {
+            return;
+        };
+        let (lane, gates) = (entry.lane, [entry.exchange, entry.destination]);
+        self.ledger.decide(id, ticket, Fate::Sent);
+        for gate in gates {
+            self.open_gate(gate);
+        }
+        self.leave_lane(lane, id);
+    }
+
+    /// Whatever became of the row behind it, the exchange is there and may be written to.
+    fn exchange_took_it(&mut self, gates: Option<[u64; 2]>) {
+        if let Some([exchange, _]) = gates {
+            self.open_gate(exchange);
+        }
+    }
+
+    fn open_gate(&mut self, gate: u64) {
+        let Some(opened) = self.gates.passed(gate) else {
+            return;
+        };
+        if let Some(from) = opened.shelved_from {
+            self.coverage.want_all_after(from - 1);
+        }
+    }
+
+    fn refuse_behind(&mut self, gates: Option<[u64; 2]>, id: RowId, reason: &str, now: Moment) {
+        if let Some([_, destination]) = gates {
+            self.refuse(id, destination, reason, now);
+        }
+    }
+
+    /// What lies behind this gate refused the row: the gate closes. One row goes on knocking.
+    pub(super) fn refuse(&mut self, id: RowId, gate: u64, reason: &str, now: Moment) {
+        if !self.ledger.contains(id) {
+            return;
+        }
+        let (retry, jitter) = (&self.limits.retry, &mut self.jitter);
+        let delay = |failures| retry.delay(failures, jitter);
+        match self.gates.refused(gate, id, now, delay) {
+            Some(at) => self.wait(id, now.until(at), reason.to_owned(), now),
+            None => self.hold_back(id),
+        }
+    }
+
+    /// The row waits in the table, and holds its key back meanwhile.
+    pub(super) fn wait(&mut self, id: RowId, delay: Duration, error: String, now: Moment) {
+        let Some(entry) = self.ledger.get(id) else {
+            return;
+        };
+        let (lane, attempts) = (entry.lane, entry.attempts);
+        let ticket = self.settle(
+            id,
+            Verdict::RetryAt {
+                delay,
+                attempts,
+                error,
+            },
+        );
+        self.ledger.decide(id, ticket, Fate::Waits);
+        self.expect_due(now + delay);
+        if lane.is_ordered() {
+            self.set_aside(lane, id);
+        }
+    }
+
+    /// This publication alone made the broker close the channel.
+    fn blame(&mut self, id: RowId, code: u16, text: &str, now: Moment) {
+        let Some(entry) = self.ledger.get(id) else {
+            return;
+        };
+        let (exchange, destination) = (entry.exchange, entry.destination);
+        let reason = format!("the broker closed the channel: {code} {text}");
+        match fault_of(code) {
+            Fault::Exchange => {
+                if code == NOT_FOUND
+                    && matches!(self.exchanges.get(&exchange), Some(Exchange::Exists))
+                {
+                    self.exchanges.remove(&exchange);
+                }
+                self.refuse(id, exchange, &reason, now);
+            }
+            Fault::Destination => self.refuse(id, destination, &reason, now),
+            Fault::Row => self.charge(id, reason, now),
+        }
+    }
+
+    /// The row itself is at fault: an attempt is charged, and it waits or goes to quarantine.
+    fn charge(&mut self, id: RowId, reason: String, now: Moment) {
+        let Some(entry) = self.ledger.get_mut(id) else {
+            return;
+        };
+        entry.attempts += 1;
+        let attempts = entry.attempts;
+        let gates = [entry.exchange, entry.destination];
+        self.withdraw(gates, id);
+        if attempts >= self.limits.max_attempts {
+            let class = ReasonClass::Refused;
+            self.quarantine(id, Unfit { class, reason });
+            return;
+        }
+        let delay = self.delay(attempts);
+        self.wait(id, delay, reason, now);
+    }
+}

@@ -1,0 +1,312 @@
+//! The flow of rows through one relay: everything it knows, and what to do next.
+//!
+//! Events come in by `took_in`, `fetched`, `judged`, `lost`, `settled` and the like; decisions go
+//! out by `next_read`, `publications`, `take_settlements`, `take_questions`. All of them take
+//! `now` where they need it. The shell around it (`relay::engine`) does what it is told.
+
+mod judge;
+mod publish;
+mod read;
+mod take_in;
+
+pub use publish::Batches;
+pub use read::Request;
+
+use std::collections::{HashMap, VecDeque};
+use std::time::Duration;
+
+use super::channels::Channels;
+use super::coverage::Coverage;
+use super::gate::Gates;
+use super::lane::Lanes;
+use super::ledger::{Ledger, State};
+use super::{Lane, PartitionSet, Settlement};
+use crate::message::{RowId, Rules};
+use crate::runtime::{Jitter, Moment, RetryPolicy};
+
+/// What bounds the flow.
+#[derive(Clone, Debug)]
+pub struct FlowLimits {
+    /// Rows of one read.
+    pub batch_size: usize,
+    /// Published and unconfirmed rows of all channels together.
+    pub max_in_flight: usize,
+    /// Channels that publish side by side.
+    pub channels: usize,
+    /// Bytes of bodies in memory.
+    pub max_buffered_bytes: usize,
+    /// The longest time between two reads.
+    pub poll_interval: Duration,
+    /// One unconfirmed row per ordering key.
+    pub ordered: bool,
+    /// Delays after failures.
+    pub retry: RetryPolicy,
+    /// Charged attempts after which a row is quarantined.
+    pub max_attempts: u32,
+}
+
+/// How the flow is doing, for people, readiness and `--until-empty`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Standing {
+    /// Published, not yet confirmed.
+    pub in_flight: usize,
+    /// In memory and still wanting something.
+    pub open: usize,
+    /// Bytes of bodies in memory.
+    pub buffered_bytes: usize,
+    /// Gates that are closed.
+    pub closed_gates: usize,
+    /// Ordering keys held back.
+    pub blocked_keys: usize,
+    /// Nothing that could be sent now is known, and the last read found nothing new.
+    pub nothing_due: bool,
+}
+
+/// What is known of an exchange on this connection.
+enum Exchange {
+    /// Asked for; these rows wait for the answer.
+    Asked(Vec<RowId>),
+    /// It is there.
+    Exists,
+}
+
+/// Everything one relay knows about the rows it is moving.
+pub struct Flow {
+    limits: FlowLimits,
+    rules: Rules,
+    jitter: Jitter,
+    owned: PartitionSet,
+    coverage: Coverage,
+    ledger: Ledger,
+    lanes: Lanes,
+    gates: Gates,
+    channels: Channels,
+    exchanges: HashMap<u64, Exchange>,
+    /// Rows whose turn it is, first come first served.
+    ready: VecDeque<RowId>,
+    /// Rows whose body does not fit at the moment.
+    starved: VecDeque<RowId>,
+    /// Rows whose body is to be fetched.
+    to_fetch: Vec<RowId>,
+    /// Their sizes, which will be taken from the budget when they arrive.
+    fetching_bytes: usize,
+    fetching: bool,
+    questions: Vec<String>,
+    settlements: Vec<Settlement>,
+    tickets: u64,
+    /// The last read that was begun; the last one that was taken in.
+    reads: u64,
+    reading: Option<u64>,
+    last_read: Option<Moment>,
+    /// The last read brought nothing, so that the next may rest first.
+    quiet: bool,
+    /// When a row that is waiting in the table falls due, as far as this relay has set it.
+    due_hint: Option<Moment>,
+    can_read: bool,
+    can_settle: bool,
+    linked: bool,
+    blocked: bool,
+    draining: bool,
+}
+
+impl Flow {
+    /// A flow that owns nothing, is connected to nothing and knows nothing.
+    #[must_use]
+    pub fn new(limits: FlowLimits, rules: Rules, jitter: Jitter) -> Self {
+        Self {
+            channels: Channels::new(limits.channels),
+            limits,
+            rules,
+            jitter,
+            owned: PartitionSet::NONE,
+            coverage: Coverage::default(),
+            ledger: Ledger::default(),
+            lanes: Lanes::default(),
+            gates: Gates::default(),
+            exchanges: HashMap::new(),
+            ready: VecDeque::new(),
+            starved: VecDeque::new(),
+            to_fetch: Vec::new(),
+            fetching_bytes: 0,
+            fetching: false,
+            questions: Vec::new(),
+            settlements: Vec::new(),
+            tickets: 0,
+            reads: 0,
+            reading: None,
+            last_read: None,
+            quiet: false,
+            due_hint: None,
+            can_read: false,
+            can_settle: false,
+            linked: false,
+            blocked: false,
+            draining: false,
+        }
+    }
+
+    /// These partitions are this relay's from now on: their pending rows are looked for from
+    /// the beginning.
+    pub fn own(&mut self, partitions: PartitionSet) {
+        self.owned = partitions;
+        self.coverage.restart(partitions);
+    }
+
+    /// The reading connection stands. Whatever was seen over an earlier one may belong to
+    /// another server: everything is looked for again. `content_type` is that of rows that
+    /// name none.
+    pub fn reader_ready(&mut self, content_type: &'static str) {
+        self.rules.default_content_type = content_type;
+        self.can_read = true;
+        self.reading = None;
+        self.quiet = false;
+        self.coverage.restart(self.owned);
+        self.refetch();
+    }
+
+    /// The reading connection is gone.
+    pub fn reader_lost(&mut self) {
+        self.can_read = false;
+        self.reading = None;
+    }
+
+    /// Nothing is published without the means to mark it.
+    pub fn settler(&mut self, ready: bool) {
+        self.can_settle = ready;
+    }
+
+    /// A connection to the broker stands; nothing is known about it yet but its frame size.
+    pub fn link_up(&mut self, frame_max: u32) {
+        self.rules.frame_max = frame_max;
+        self.linked = true;
+        self.blocked = false;
+        self.quiet = false;
+    }
+
+    /// The connection to the broker is gone. Its channels report their losses themselves.
+    pub fn link_lost(&mut self) {
+        self.linked = false;
+        self.blocked = false;
+        self.questions.clear();
+        let mut waiting: Vec<RowId> = Vec::new();
+        for (_, exchange) in self.exchanges.drain() {
+            if let Exchange::Asked(rows) = exchange {
+                waiting.extend(rows);
+            }
+        }
+        waiting.sort_unstable();
+        for id in waiting.into_iter().rev() {
+            self.ready.push_front(id);
+        }
+    }
+
+    /// The broker blocks, or no longer blocks, the connection.
+    pub fn blocked(&mut self, blocked: bool) {
+        self.blocked = blocked;
+    }
+
+    /// Nothing more is read or published; what is under way is brought to its end.
+    pub fn drain(&mut self) {
+        self.draining = true;
+    }
+
+    /// Is nothing under way any more?
+    #[must_use]
+    pub fn drained(&self) -> bool {
+        self.channels.in_flight() == 0 && self.ledger.settling() == 0 && self.settlements.is_empty()
+    }
+
+    /// How it is doing.
+    #[must_use]
+    pub fn standing(&self) -> Standing {
+        let open = self.ledger.open();
+        Standing {
+            in_flight: self.channels.in_flight(),
+            open,
+            buffered_bytes: self.ledger.buffered_bytes(),
+            closed_gates: self.gates.closed(),
+            blocked_keys: self.lanes.blocked_keys(),
+            nothing_due: self.quiet && !self.coverage.walking() && open == 0,
+        }
+    }
+
+    /// When to ask for decisions again although nothing has happened.
+    #[must_use]
+    pub fn wake_at(&self) -> Option<Moment> {
+        let read = self.read_due();
+        [read, self.due_hint].into_iter().flatten().min()
+    }
+
+    /// For a failed simulation.
+    #[cfg(test)]
+    pub(super) fn describe(&self) -> String {
+        let rows = self.ledger.describe();
+        let Self {
+            coverage,
+            lanes,
+            gates,
+            channels,
+            ready,
+            starved,
+            ..
+        } = self;
+        format!(
+            "{:#?}\n{coverage:#?}\n{lanes:?}\n{gates:?}\n{channels:?}\nready {ready:?}\n\
+             starved {starved:?}\nrows {rows:?}",
+            self.standing()
+        )
+    }
+
+    /// The delay after so many failures in a row.
+    fn delay(&mut self, failures: u32) -> Duration {
+        self.limits.retry.delay(failures, &mut self.jitter)
+    }
+
+    /// Rows in memory at the most.
+    fn max_rows(&self) -> usize {
+        4 * self.limits.max_in_flight.max(self.limits.batch_size)
+    }
+
+    /// Rows of one ordered lane in memory at the most.
+    fn max_lane(&self) -> usize {
+        self.max_rows() / 4
+    }
+
+    /// The row is through with its lane: the next one of its key has its turn.
+    fn leave_lane(&mut self, lane: Lane, id: RowId) {
+        if let Some(waiting) = self.lanes.waiting(lane) {
+            waiting.remove(id);
+            self.give_turn(lane);
+        }
+    }
+
+    /// Gives the turn to the next row of an ordered lane, if nobody has it, and looks for more
+    /// rows when few are left.
+    fn give_turn(&mut self, lane: Lane) {
+        let low = self.max_lane() / 8;
+        let Some(waiting) = self.lanes.waiting(lane) else {
+            return;
+        };
+        let next = waiting.advance();
+        let shelf = waiting.shelf.filter(|_| waiting.len() <= low);
+        if let Some(next) = next {
+            self.turn_of(next);
+        }
+        if let Some(shelf) = shelf {
+            self.coverage.want_lane(lane, shelf);
+        }
+        self.lanes.settle_down(lane);
+    }
+
+    /// The row may go as soon as there is room, unless it is decided already.
+    fn turn_of(&mut self, id: RowId) {
+        if self
+            .ledger
+            .get(id)
+            .is_some_and(|entry| entry.state == State::Queued)
+        {
+            self.ledger.set_state(id, State::Ready);
+            self.ready.push_back(id);
+        }
+    }
+}

@@ -1,0 +1,124 @@
+//! Deciding what to read, and when.
+
+use super::super::{PartitionSet, ReadRequest};
+use super::Flow;
+use crate::message::RowId;
+use crate::runtime::Moment;
+
+/// So many poll intervals without a read make a snapshot stale: what was committed since is
+/// walked over by id, in bounded steps, rather than read at once as news.
+const STALE_AFTER: u32 = 10;
+
+/// Work for the reading connection.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Request {
+    /// Look for rows.
+    Read(ReadRequest),
+    /// Bring bodies.
+    Fetch {
+        /// Of these rows, in this order.
+        ids: Vec<RowId>,
+        /// As far as they fit into so many bytes; the first one in any case.
+        room: usize,
+    },
+}
+
+impl Flow {
+    /// What the reading connection is to do next; `None` while it is busy or need not read.
+    pub fn next_read(&mut self, now: Moment) -> Option<Request> {
+        if !self.can_read || self.reading.is_some() || self.fetching || !self.linked {
+            return None;
+        }
+        if !self.to_fetch.is_empty() && !self.draining {
+            self.fetching = true;
+            self.fetching_bytes = 0;
+            let ids = std::mem::take(&mut self.to_fetch);
+            let room = self
+                .limits
+                .max_buffered_bytes
+                .saturating_sub(self.ledger.buffered_bytes());
+            return Some(Request::Fetch { ids, room });
+        }
+        if self.draining || self.read_due().is_none_or(|at| at > now) {
+            return None;
+        }
+        Some(Request::Read(self.begin_read(now)))
+    }
+
+    /// The rest that the reader is taking is to end: there is something to do.
+    #[must_use]
+    pub fn wants_reader(&self, now: Moment) -> bool {
+        let due = self.due_hint.is_some_and(|due| due <= now);
+        let work = due || self.draining || !self.to_fetch.is_empty() || self.coverage.walking();
+        self.reading.is_some() && work
+    }
+
+    fn begin_read(&mut self, now: Moment) -> ReadRequest {
+        let stale = self.limits.poll_interval * STALE_AFTER;
+        if self.last_read.is_some_and(|last| now.since(last) > stale) {
+            self.coverage.restart(self.owned);
+            self.quiet = false;
+        }
+        self.coverage.begin_pass();
+        let limit = if self.has_room() {
+            self.limits.batch_size
+        } else {
+            0
+        };
+        let rest = (self.quiet && !self.coverage.walking()).then(|| {
+            let due = self.due_hint.map(|due| now.until(due));
+            due.map_or(self.limits.poll_interval, |due| {
+                due.min(self.limits.poll_interval)
+            })
+        });
+        self.due_hint = None;
+        self.reads += 1;
+        self.reading = Some(self.reads);
+        let owned: &PartitionSet = &self.owned;
+        ReadRequest {
+            seq: self.reads,
+            since: self.coverage.position().cloned(),
+            news_up_to: self.coverage.news_up_to(owned),
+            page_after: self.coverage.pass().map(|pass| pass.cursor),
+            limit,
+            partitions: self.owned,
+            rest,
+        }
+    }
+
+    /// When the next read is due, as far as memory goes: at once while there is room, at the
+    /// next poll otherwise, so that the snapshot stays fresh.
+    pub(super) fn read_due(&self) -> Option<Moment> {
+        if self.reading.is_some() || self.fetching || !self.can_read || !self.linked {
+            return None;
+        }
+        let Some(last) = self.last_read else {
+            return Some(Moment::ORIGIN);
+        };
+        Some(if self.has_room() {
+            last
+        } else {
+            last + self.limits.poll_interval
+        })
+    }
+
+    fn has_room(&self) -> bool {
+        let rows = self.max_rows().saturating_sub(self.ledger.open());
+        let bytes = self.ledger.buffered_bytes() < self.limits.max_buffered_bytes;
+        rows >= self.limits.batch_size && bytes && self.starved.is_empty() && !self.blocked
+    }
+
+    /// A row falls due then: no read rests beyond it.
+    pub(super) fn expect_due(&mut self, at: Moment) {
+        self.due_hint = Some(self.due_hint.map_or(at, |hint| hint.min(at)));
+    }
+
+    /// Bodies on their way when the reading connection was lost are asked for again.
+    pub(super) fn refetch(&mut self) {
+        self.fetching = false;
+        self.fetching_bytes = 0;
+        self.to_fetch.clear();
+        let lost: Vec<RowId> = self.ledger.fetching().collect();
+        self.starved = lost.into();
+    }
+}

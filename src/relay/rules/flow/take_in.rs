@@ -1,0 +1,212 @@
+//! Taking in what a read brought.
+
+use std::sync::Arc;
+
+use super::super::coverage::Step;
+use super::super::gate::gates_of;
+use super::super::lane::Shelf;
+use super::super::ledger::{Content, Entry, Fate, State};
+use super::super::{Found, Lane, Reading, Verdict};
+use super::Flow;
+use crate::message::{OutboxRow, Publication, RowId, Unfit};
+use crate::runtime::Moment;
+
+/// How a row was found.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Origin {
+    News,
+    Page,
+    Due,
+}
+
+impl Flow {
+    /// A read has arrived.
+    pub fn took_in(&mut self, reading: Reading, now: Moment) {
+        if self.reading != Some(reading.seq) {
+            return;
+        }
+        self.reading = None;
+        self.last_read = Some(now);
+        if let Some(missed) = self.ledger.forget_before(reading.seq) {
+            self.coverage.want_all_after(missed.0 - 1);
+        }
+        self.quiet = reading.news.is_empty() && reading.due.is_empty() && !reading.more_due;
+        let step = Step::from(&reading);
+        let Reading {
+            news,
+            page,
+            due,
+            more_news_from,
+            ..
+        } = reading;
+        let mut found: Vec<(Origin, Found)> =
+            Vec::with_capacity(news.len() + page.len() + due.len());
+        found.extend(news.into_iter().map(|row| (Origin::News, row)));
+        found.extend(page.into_iter().map(|row| (Origin::Page, row)));
+        found.extend(due.into_iter().map(|row| (Origin::Due, row)));
+        // What lies beyond undelivered news is walked over again, after it.
+        found.retain(|(_, row)| more_news_from.is_none_or(|first| row.id().0 < first));
+        found.sort_by_key(|(_, row)| row.id());
+        for (origin, row) in found {
+            self.consider(origin, row, now);
+        }
+        if let Some((start, no)) = self.coverage.advance(step, &self.owned) {
+            self.lanes.pass_ended(start, no);
+        }
+        if !self.gates.is_empty() {
+            self.replace_probes(now);
+        }
+        self.coverage.begin_pass();
+    }
+
+    fn consider(&mut self, origin: Origin, found: Found, now: Moment) {
+        let (id, lane) = (found.id(), found.lane(self.limits.ordered));
+        if !self.owned.contains(found.partition) {
+            return;
+        }
+        if self.ledger.contains(id) {
+            self.met_again(origin, id, lane);
+            return;
+        }
+        let shelf = self.lanes.shelf(lane).filter(|shelf| shelf.from <= id.0);
+        let ahead = self.coverage.is_ahead(lane, found.partition, id.0);
+        let will_be_met = shelf.is_none_or(|shelf| self.coverage.reconsiders(shelf));
+        if origin != Origin::Page && ahead && will_be_met {
+            return;
+        }
+        if let Some(shelf) = shelf {
+            match origin {
+                Origin::Page if self.coverage.reconsiders(shelf) => {
+                    self.lanes.unshelve(lane);
+                    self.coverage.catch_up(lane);
+                }
+                Origin::Due if lane.is_ordered() && shelf.from == id.0 => {
+                    self.lanes.unshelve(lane);
+                    let rest = Shelf {
+                        from: id.0 + 1,
+                        pass: self.coverage.pass_no(),
+                    };
+                    self.lanes.waiting_or_new(lane).shelf = Some(rest);
+                }
+                Origin::Due if !lane.is_ordered() => {}
+                Origin::Due => {
+                    // A row before it was not kept either, though nothing holds that one.
+                    self.coverage.want_lane(lane, shelf);
+                    return;
+                }
+                Origin::Page | Origin::News => return,
+            }
+        }
+        self.admit(found, lane, now);
+    }
+
+    /// The row is in memory already.
+    fn met_again(&mut self, origin: Origin, id: RowId, lane: Lane) {
+        let Some(entry) = self.ledger.get_mut(id) else {
+            return;
+        };
+        if entry.fate != Fate::Waits {
+            return;
+        }
+        entry.missed = true;
+        let held = self.lanes.shelf(lane).is_some_and(|shelf| {
+            shelf.from <= id.0 && !(origin == Origin::Page && self.coverage.reconsiders(shelf))
+        });
+        if lane.is_ordered() && !held {
+            // It goes on holding its key, whatever was taken in before it.
+            self.lanes.unshelve(lane);
+            self.shelve(lane, id);
+        }
+    }
+
+    /// From this row on nothing of the lane is kept.
+    pub(super) fn shelve(&mut self, lane: Lane, id: RowId) {
+        let pass = self.coverage.pass_no();
+        self.lanes.shelve(lane, Shelf { from: id.0, pass });
+        self.coverage.give_up(lane);
+    }
+
+    /// The same, until one of these gates opens: it remembers the lowest row of the lane that
+    /// is not kept, which may be one that came late and stood behind this one.
+    pub(super) fn shelve_behind(&mut self, gates: [u64; 2], lane: Lane, id: RowId) {
+        self.shelve(lane, id);
+        let from = self.lanes.shelf(lane).map_or(id.0, |shelf| shelf.from);
+        self.gates.shelve(gates, from.min(id.0));
+    }
+
+    fn admit(&mut self, found: Found, lane: Lane, now: Moment) {
+        let id = found.id();
+        if let Some(wait) = found.wait {
+            // Comes back as due. Until then it holds its key.
+            self.expect_due(now + wait);
+            if lane.is_ordered() {
+                self.shelve(lane, id);
+            }
+            return;
+        }
+        let gates = gates_of(found.exchange(), found.routing_key());
+        if self.gates.shut_out(gates, id) {
+            self.shelve_behind(gates, lane, id);
+            return;
+        }
+        let full = self.max_lane();
+        if lane.is_ordered() && self.lanes.waiting_or_new(lane).len() >= full {
+            self.shelve(lane, id);
+            return;
+        }
+        self.enter(found, lane, gates);
+    }
+
+    fn enter(&mut self, found: Found, lane: Lane, [exchange, destination]: [u64; 2]) {
+        let id = found.id();
+        let (content, attempts, unfit) = match found.into_row() {
+            Ok(row) => self.validate(&row),
+            Err((row, stored)) => {
+                let attempts = row.attempts;
+                (Content::Bodiless(row, stored), attempts, None)
+            }
+        };
+        let state = State::Queued;
+        let (missed, fate) = (false, Fate::Open);
+        let entry = Entry {
+            lane,
+            state,
+            content,
+            exchange,
+            destination,
+            attempts,
+            missed,
+            fate,
+        };
+        self.ledger.insert(id, entry);
+        if let Some(unfit) = unfit {
+            self.quarantine(id, unfit);
+        }
+        if lane.is_ordered() {
+            self.lanes.waiting_or_new(lane).enqueue(id);
+            self.give_turn(lane);
+        } else {
+            self.turn_of(id);
+        }
+    }
+
+    pub(super) fn validate(&self, row: &OutboxRow) -> (Content, u32, Option<Unfit>) {
+        match Publication::from_row(row, &self.rules) {
+            Ok(publication) => (
+                Content::Publication(Arc::new(publication)),
+                row.attempts,
+                None,
+            ),
+            Err(unfit) => (Content::Spent, row.attempts, Some(unfit)),
+        }
+    }
+
+    /// The row can never be sent as it is.
+    pub(super) fn quarantine(&mut self, id: RowId, unfit: Unfit) {
+        let ticket = self.settle(id, Verdict::Quarantine(unfit));
+        self.ledger.decide(id, ticket, Fate::Condemned);
+        if let Some(entry) = self.ledger.get(id) {
+            self.withdraw([entry.exchange, entry.destination], id);
+        }
+    }
+}

@@ -1,0 +1,206 @@
+//! The rows in memory, each in exactly one state, and the room they take.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+
+use super::{ChannelNo, Lane, Ticket};
+use crate::message::{OutboxRow, Publication, RowId};
+
+/// What a row in memory is doing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum State {
+    /// Waits for its turn in its lane.
+    Queued,
+    /// May be published as soon as there is room.
+    Ready,
+    /// Waits for its body, or for room for it.
+    Fetching,
+    /// Published, not yet confirmed.
+    InFlight(ChannelNo),
+    /// Decided; being written down.
+    Settling(Ticket),
+    /// Written down. Forgotten once a read that started after `read` began has been taken in:
+    /// an earlier one may still show it as pending.
+    Settled {
+        /// The last read that had been started when the settlement was acknowledged.
+        read: u64,
+    },
+}
+
+/// What there is to send.
+pub(super) enum Content {
+    /// Validated and ready.
+    Publication(Arc<Publication>),
+    /// All but the body; its size as stored, or as measured once that is known.
+    Bodiless(Box<OutboxRow>, u64),
+    /// Nothing any more: it is decided.
+    Spent,
+}
+
+/// What a decision means for the rows behind.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Fate {
+    /// None was made.
+    Open,
+    /// Sent: its key goes on.
+    Sent,
+    /// It waits in the table; its key waits with it.
+    Waits,
+    /// It is being quarantined, and holds its lane until that is durable: should it not be, the
+    /// row might still be sent, and nothing of its key may have gone ahead.
+    Condemned,
+}
+
+/// A row in memory.
+pub(super) struct Entry {
+    pub(super) lane: Lane,
+    pub(super) state: State,
+    pub(super) content: Content,
+    /// Gate of the exchange.
+    pub(super) exchange: u64,
+    /// Gate of exchange and routing key.
+    pub(super) destination: u64,
+    pub(super) attempts: u32,
+    /// It waits in the table, and a read showed it while that was being written down: it may have
+    /// fallen due unnoticed and must be looked for again.
+    pub(super) missed: bool,
+    /// What was decided, as far as its key is concerned.
+    pub(super) fate: Fate,
+}
+
+impl Entry {
+    fn buffered(&self) -> usize {
+        match &self.content {
+            Content::Publication(publication) => publication.buffered(),
+            Content::Bodiless(..) | Content::Spent => 0,
+        }
+    }
+}
+
+/// All rows in memory.
+#[derive(Default)]
+pub(super) struct Ledger {
+    entries: HashMap<RowId, Entry>,
+    /// Settled rows in the order of their settlement, with the read that must pass.
+    leaving: VecDeque<(u64, RowId)>,
+    buffered_bytes: usize,
+    settling: usize,
+}
+
+impl Ledger {
+    pub(super) fn get(&self, id: RowId) -> Option<&Entry> {
+        self.entries.get(&id)
+    }
+
+    /// For changing what does not count: neither state nor content.
+    pub(super) fn get_mut(&mut self, id: RowId) -> Option<&mut Entry> {
+        self.entries.get_mut(&id)
+    }
+
+    pub(super) fn contains(&self, id: RowId) -> bool {
+        self.entries.contains_key(&id)
+    }
+
+    pub(super) fn insert(&mut self, id: RowId, entry: Entry) {
+        self.buffered_bytes += entry.buffered();
+        let old = self.entries.insert(id, entry);
+        debug_assert!(old.is_none(), "row {id} taken in twice");
+    }
+
+    pub(super) fn remove(&mut self, id: RowId) -> Option<Entry> {
+        let entry = self.entries.remove(&id)?;
+        self.buffered_bytes -= entry.buffered();
+        self.settling -= usize::from(matches!(entry.state, State::Settling(_)));
+        Some(entry)
+    }
+
+    pub(super) fn set_content(&mut self, id: RowId, content: Content) {
+        if let Some(entry) = self.entries.get_mut(&id) {
+            self.buffered_bytes -= entry.buffered();
+            entry.content = content;
+            self.buffered_bytes += entry.buffered();
+        }
+    }
+
+    pub(super) fn set_state(&mut self, id: RowId, state: State) {
+        if let Some(entry) = self.entries.get_mut(&id) {
+            self.settling -= usize::from(matches!(entry.state, State::Settling(_)));
+            self.settling += usize::from(matches!(state, State::Settling(_)));
+            entry.state = state;
+        }
+    }
+
+    /// The row's fate is decided and its body no longer needed.
+    pub(super) fn decide(&mut self, id: RowId, ticket: Ticket, fate: Fate) {
+        self.set_content(id, Content::Spent);
+        self.set_state(id, State::Settling(ticket));
+        if let Some(entry) = self.entries.get_mut(&id) {
+            entry.fate = fate;
+        }
+    }
+
+    /// The settlement is durable; `read` is the last read that had been started by then.
+    pub(super) fn settled(&mut self, id: RowId, read: u64) {
+        self.set_state(id, State::Settled { read });
+        self.leaving.push_back((read, id));
+    }
+
+    /// Read number `read` has arrived: what was settled before it began may be forgotten.
+    /// Returns the lowest row that was read as due meanwhile and so has to be read again.
+    pub(super) fn forget_before(&mut self, read: u64) -> Option<RowId> {
+        let mut missed: Option<RowId> = None;
+        while let Some((settled_at, id)) = self.leaving.front().copied() {
+            if settled_at >= read {
+                break;
+            }
+            self.leaving.pop_front();
+            let settled = |entry: &Entry| entry.state == State::Settled { read: settled_at };
+            if self.get(id).is_some_and(settled)
+                && self.remove(id).is_some_and(|entry| entry.missed)
+            {
+                missed = Some(missed.map_or(id, |lowest| lowest.min(id)));
+            }
+        }
+        missed
+    }
+
+    /// For a failed simulation.
+    #[cfg(test)]
+    pub(super) fn describe(&self) -> Vec<(RowId, State)> {
+        let mut rows: Vec<_> = self
+            .entries
+            .iter()
+            .map(|(id, entry)| (*id, entry.state))
+            .collect();
+        rows.sort_unstable_by_key(|(id, _)| *id);
+        rows
+    }
+
+    /// Bytes of bodies in memory.
+    pub(super) fn buffered_bytes(&self) -> usize {
+        self.buffered_bytes
+    }
+
+    /// Rows whose settlement is not yet durable.
+    pub(super) fn settling(&self) -> usize {
+        self.settling
+    }
+
+    /// Rows that still want something: to be published, confirmed or settled.
+    pub(super) fn open(&self) -> usize {
+        self.entries.len() - self.leaving.len()
+    }
+
+    /// Rows that wait for their body, by ascending id.
+    pub(super) fn fetching(&self) -> impl Iterator<Item = RowId> {
+        let waits = |entry: &Entry| entry.state == State::Fetching;
+        let mut ids: Vec<RowId> = self
+            .entries
+            .iter()
+            .filter(|(_, entry)| waits(entry))
+            .map(|(id, _)| *id)
+            .collect();
+        ids.sort_unstable();
+        ids.into_iter()
+    }
+}

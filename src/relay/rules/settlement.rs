@@ -1,0 +1,51 @@
+//! What is to be written down about a row.
+
+use std::time::Duration;
+
+use crate::broker::Confirmed;
+use crate::message::{RowId, Unfit};
+
+/// Numbers the settlements, so that an acknowledgement of an older one is not taken for one of
+/// a newer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Ticket(pub u64);
+
+/// One row's news for the table.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Settlement {
+    /// The row.
+    pub id: RowId,
+    /// Of this settlement.
+    pub ticket: Ticket,
+    /// What is to be written.
+    pub verdict: Verdict,
+}
+
+/// What was decided about a row.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// The broker routed and confirmed it. May be recorded by anybody at any time: it is true.
+    Sent(Confirmed),
+    /// It waits: the next attempt is not before `delay` from now, by the database's clock.
+    RetryAt {
+        /// From the moment this is written.
+        delay: Duration,
+        /// Charged attempts, including this one if it was the row's own fault.
+        attempts: u32,
+        /// The reason, for people; stored in `last_error`.
+        error: String,
+    },
+    /// It can never be sent as it is: it moves to quarantine in one transaction.
+    Quarantine(Unfit),
+}
+
+/// What the table made of a batch of settlements. Each is in exactly one list.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct SettleReport {
+    /// Written; durable.
+    pub written: Vec<(RowId, Ticket)>,
+    /// Somebody else holds the row's lock: to be tried again later.
+    pub locked: Vec<Ticket>,
+    /// No longer pending: deleted, or settled by somebody else.
+    pub gone: Vec<(RowId, Ticket)>,
+}

@@ -1,0 +1,157 @@
+//! A broker that takes what is on the wire, in its own time.
+
+use std::collections::{HashSet, VecDeque};
+use std::sync::Arc;
+
+use super::dice::Dice;
+use crate::broker::{ChannelLost, Confirmed, LossCause, Outcome};
+use crate::message::{Publication, RowId};
+
+/// What became of one publication at the broker.
+enum Fate {
+    Routed,
+    NoRoute,
+    Refused,
+}
+
+#[derive(Default)]
+struct Wire {
+    open: bool,
+    /// Sent by the relay, not yet seen by the broker.
+    sent: VecDeque<Arc<Publication>>,
+    /// Decided by the broker, not yet heard by the relay.
+    decided: Vec<(RowId, Fate)>,
+}
+
+/// The broker.
+pub(super) struct Broker {
+    wires: Vec<Wire>,
+    pub(super) linked: bool,
+    /// Exchanges that do not exist at the moment.
+    pub(super) missing: HashSet<String>,
+    /// Routing keys that lead nowhere at the moment.
+    pub(super) unbound: HashSet<String>,
+    /// Routing keys whose queue is full at the moment.
+    pub(super) full: HashSet<String>,
+    /// What consumers got, in order.
+    pub(super) delivered: Vec<RowId>,
+}
+
+impl Broker {
+    pub(super) fn new(channels: usize) -> Self {
+        Self {
+            wires: (0..channels).map(|_| Wire::default()).collect(),
+            linked: false,
+            missing: HashSet::new(),
+            unbound: HashSet::new(),
+            full: HashSet::new(),
+            delivered: Vec::new(),
+        }
+    }
+
+    pub(super) fn channels(&self) -> usize {
+        self.wires.len()
+    }
+
+    pub(super) fn open(&mut self, no: usize) -> bool {
+        !std::mem::replace(&mut self.wires[no].open, true)
+    }
+
+    pub(super) fn send(&mut self, no: usize, batch: Vec<Arc<Publication>>) {
+        assert!(
+            self.wires[no].open,
+            "published on a channel that is not open"
+        );
+        self.wires[no].sent.extend(batch);
+    }
+
+    /// The broker works off the next publication of a channel. It may close the channel.
+    pub(super) fn work(&mut self, no: usize) -> Option<ChannelLost> {
+        let publication = self.wires[no].sent.pop_front()?;
+        let (id, key) = (publication.id(), publication.routing_key().as_str());
+        if self.missing.contains(publication.exchange().as_str()) {
+            self.wires[no].sent.push_front(publication);
+            return Some(self.close(no, 404));
+        }
+        if key == "poison" {
+            self.wires[no].sent.push_front(publication);
+            return Some(self.close(no, 406));
+        }
+        let fate = if self.unbound.contains(key) {
+            Fate::NoRoute
+        } else if self.full.contains(key) {
+            Fate::Refused
+        } else {
+            self.delivered.push(id);
+            Fate::Routed
+        };
+        self.wires[no].decided.push((id, fate));
+        None
+    }
+
+    /// The relay hears of one decided publication, not always the oldest.
+    pub(super) fn report(&mut self, no: usize, dice: &mut Dice) -> Option<(RowId, Outcome)> {
+        let decided = &mut self.wires[no].decided;
+        if decided.is_empty() {
+            return None;
+        }
+        let place = if dice.once_in(3) {
+            dice.below(decided.len())
+        } else {
+            0
+        };
+        let (id, fate) = decided.remove(place);
+        let outcome = match fate {
+            Fate::Routed => Outcome::Confirmed(Confirmed::simulated()),
+            Fate::NoRoute => Outcome::Returned {
+                code: 312,
+                text: "NO_ROUTE".to_owned(),
+            },
+            Fate::Refused => Outcome::Nacked,
+        };
+        Some((id, outcome))
+    }
+
+    fn close(&mut self, no: usize, code: u16) -> ChannelLost {
+        let unknown = self.abandon(no);
+        ChannelLost {
+            cause: LossCause::Closed {
+                code,
+                text: "simulated".to_owned(),
+            },
+            unknown,
+        }
+    }
+
+    /// The channel is gone; what the broker had taken from the wire it keeps.
+    pub(super) fn cut(&mut self, no: usize, dice: &mut Dice) -> Option<ChannelLost> {
+        if !self.wires[no].open {
+            return None;
+        }
+        let taken = dice.below(self.wires[no].sent.len() + 1);
+        for _ in 0..taken {
+            if let Some(lost) = self.work(no) {
+                let cause = LossCause::Connection {
+                    reason: "simulated".to_owned(),
+                };
+                return Some(ChannelLost { cause, ..lost });
+            }
+        }
+        let unknown = self.abandon(no);
+        Some(ChannelLost {
+            cause: LossCause::Connection {
+                reason: "cut".to_owned(),
+            },
+            unknown,
+        })
+    }
+
+    /// Ids in flight in the order of publishing; none of them will be heard of again.
+    fn abandon(&mut self, no: usize) -> Vec<RowId> {
+        let wire = std::mem::take(&mut self.wires[no]);
+        let decided = wire.decided.into_iter().map(|(id, _)| id);
+        decided
+            .chain(wire.sent.into_iter().map(|publication| publication.id()))
+            .collect()
+    }
+}

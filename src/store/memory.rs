@@ -1,0 +1,455 @@
+//! The in-memory twin of the PostgreSQL store: a table with transactions and snapshots, and the
+//! store seam over it.
+//!
+//! [`Table`] is plain and synchronous, so that the seeded simulation can step it; it models what
+//! the relay relies on (visibility by snapshot, row locks, the database's clock) and nothing
+//! else. [`MemoryStore`] puts the async seam around it for the contract suite and the engine's
+//! tests.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use tokio::sync::Notify;
+
+use super::{Reader, Settler, Store, StoreError};
+use crate::message::{Body, OutboxRow, RowId, Unfit};
+use crate::relay::rules::{
+    DueMark, Fetched, Found, Partition, Position, ReadRequest, Reading, SettleReport, Settlement,
+    Snapshot, Verdict,
+};
+
+/// A row of the table, with the columns that the relay's rules depend on.
+#[derive(Clone, Debug)]
+pub struct StoredRow {
+    /// What the application wrote.
+    pub row: OutboxRow,
+    /// The transaction that inserted it.
+    pub xid: u64,
+    /// `available_at`.
+    pub available_at: Option<SystemTime>,
+    /// `retry_at`.
+    pub retry_at: Option<SystemTime>,
+    /// `last_error`.
+    pub last_error: Option<String>,
+    /// `sent_at`.
+    pub sent_at: Option<SystemTime>,
+    /// The application holds the row's lock.
+    pub locked: bool,
+}
+
+/// A table with transactions.
+#[derive(Debug)]
+pub struct Table {
+    rows: BTreeMap<i64, StoredRow>,
+    /// Rows that were moved to quarantine, with the reason.
+    pub quarantined: BTreeMap<i64, (StoredRow, Unfit)>,
+    open: BTreeMap<u64, Vec<StoredRow>>,
+    next_xid: u64,
+    next_id: i64,
+    now: SystemTime,
+    /// Bodies above this many bytes are not brought along by a read.
+    pub inline_limit: usize,
+    /// Bodies above this many bytes are never brought.
+    pub max_message_size: usize,
+}
+
+impl Default for Table {
+    fn default() -> Self {
+        Self {
+            rows: BTreeMap::new(),
+            quarantined: BTreeMap::new(),
+            open: BTreeMap::new(),
+            next_xid: 100,
+            next_id: 1,
+            now: SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000_000),
+            inline_limit: 2000,
+            max_message_size: 16 << 20,
+        }
+    }
+}
+
+impl Table {
+    /// The database's clock.
+    #[must_use]
+    pub fn now(&self) -> SystemTime {
+        self.now
+    }
+
+    /// Lets time pass.
+    pub fn advance(&mut self, by: Duration) {
+        self.now += by;
+    }
+
+    /// Begins a transaction that has a transaction id from the start.
+    pub fn begin(&mut self) -> u64 {
+        self.next_xid += 1;
+        self.open.insert(self.next_xid, Vec::new());
+        self.next_xid
+    }
+
+    /// Inserts within a transaction that [`Self::begin`] began. The id is drawn now, as an
+    /// identity column does.
+    ///
+    /// # Panics
+    /// If the transaction is over: a mistake of the test.
+    pub fn insert(
+        &mut self,
+        xid: u64,
+        mut row: OutboxRow,
+        available_at: Option<SystemTime>,
+    ) -> RowId {
+        let id = RowId(self.next_id);
+        self.next_id += 1;
+        row.id = id;
+        row.created_at = self.now;
+        let (retry_at, last_error, sent_at, locked) = (None, None, None, false);
+        let stored = StoredRow {
+            row,
+            xid,
+            available_at,
+            retry_at,
+            last_error,
+            sent_at,
+            locked,
+        };
+        self.open
+            .get_mut(&xid)
+            .expect("the transaction is open")
+            .push(stored);
+        id
+    }
+
+    /// Makes the transaction's rows visible. Returns their ids.
+    pub fn commit(&mut self, xid: u64) -> Vec<RowId> {
+        let rows = self.open.remove(&xid).unwrap_or_default();
+        let ids = rows.iter().map(|stored| stored.row.id).collect();
+        self.rows
+            .extend(rows.into_iter().map(|stored| (stored.row.id.0, stored)));
+        ids
+    }
+
+    /// The transaction never was.
+    pub fn rollback(&mut self, xid: u64) {
+        self.open.remove(&xid);
+    }
+
+    /// Changes a committed row, as an application or an operator might.
+    pub fn row_mut(&mut self, id: RowId) -> Option<&mut StoredRow> {
+        self.rows.get_mut(&id.0)
+    }
+
+    /// Deletes a committed row, as an application or an operator might.
+    pub fn delete(&mut self, id: RowId) {
+        self.rows.remove(&id.0);
+    }
+
+    /// All committed rows.
+    pub fn rows(&self) -> impl Iterator<Item = &StoredRow> {
+        self.rows.values()
+    }
+
+    fn snapshot(&self) -> Snapshot {
+        let xmax = self.next_xid + 1;
+        let in_progress: Vec<u64> = self.open.keys().copied().collect();
+        let xmin = in_progress.first().copied().unwrap_or(xmax);
+        Snapshot {
+            xmin,
+            xmax,
+            in_progress,
+        }
+    }
+
+    /// Answers a read from one snapshot. `rest` is the caller's business.
+    #[must_use]
+    pub fn read(&self, request: &ReadRequest) -> Reading {
+        let limit = request.limit;
+        let read_to = DueMark {
+            at: self.now,
+            id: i64::MAX,
+        };
+        let (news, more_news_from) = self.news(request);
+        let (page, walked_to) = self.page(request);
+        let (retry, available) = request
+            .since
+            .as_ref()
+            .map_or((read_to, read_to), |since| (since.retry, since.available));
+        let (mut due, retry, more_retry) = self.due(request, retry, limit, |row| row.retry_at);
+        let (more, available, more_available) =
+            self.due(request, available, limit, |row| row.available_at);
+        due.extend(more);
+        Reading {
+            seq: request.seq,
+            position: Position {
+                snapshot: self.snapshot(),
+                retry,
+                available,
+            },
+            news,
+            more_news_from,
+            page,
+            walked_to,
+            due,
+            more_due: more_retry || more_available,
+        }
+    }
+
+    fn pending(&self) -> impl Iterator<Item = &StoredRow> {
+        self.rows.values().filter(|row| row.sent_at.is_none())
+    }
+
+    fn is_scheduled(&self, row: &StoredRow) -> bool {
+        row.available_at.is_some_and(|at| at > self.now)
+    }
+
+    fn news(&self, request: &ReadRequest) -> (Vec<Found>, Option<i64>) {
+        let Some(since) = &request.since else {
+            return (Vec::new(), None);
+        };
+        let mut rows = self.pending().filter(|row| {
+            !since.snapshot.sees(row.xid)
+                && row.row.id.0 <= request.news_up_to
+                && !self.is_scheduled(row)
+                && request.partitions.contains(partition(&row.row))
+        });
+        let news = rows
+            .by_ref()
+            .take(request.limit)
+            .map(|row| self.found(row))
+            .collect();
+        (news, rows.next().map(|row| row.row.id.0))
+    }
+
+    fn page(&self, request: &ReadRequest) -> (Vec<Found>, Option<i64>) {
+        let Some(after) = request.page_after else {
+            return (Vec::new(), None);
+        };
+        let walked: Vec<&StoredRow> = self
+            .pending()
+            .filter(|row| row.row.id.0 > after)
+            .take(request.limit)
+            .collect();
+        let page = walked
+            .iter()
+            .filter(|row| {
+                !self.is_scheduled(row) && request.partitions.contains(partition(&row.row))
+            })
+            .map(|row| self.found(row))
+            .collect();
+        let full = walked.len() == request.limit;
+        (
+            page,
+            full.then(|| walked.last().map_or(after, |row| row.row.id.0)),
+        )
+    }
+
+    fn due(
+        &self,
+        request: &ReadRequest,
+        since: DueMark,
+        limit: usize,
+        column: impl Fn(&StoredRow) -> Option<SystemTime>,
+    ) -> (Vec<Found>, DueMark, bool) {
+        // A clock that was set back must not hide what falls due from now on.
+        let since = since.min(DueMark {
+            at: self.now,
+            id: i64::MAX,
+        });
+        let due: BTreeSet<(SystemTime, i64)> = self
+            .pending()
+            .filter_map(|row| Some((column(row)?, row.row.id.0)))
+            .filter(|(at, id)| *at <= self.now && (*at, *id) > (since.at, since.id))
+            .collect();
+        let full = due.len() > limit;
+        let taken: Vec<(SystemTime, i64)> = due.into_iter().take(limit).collect();
+        let mark = match taken.last() {
+            Some((at, id)) if full => DueMark { at: *at, id: *id },
+            None if full => since,
+            Some(_) | None => DueMark {
+                at: self.now,
+                id: i64::MAX,
+            },
+        };
+        let found = taken
+            .iter()
+            .filter_map(|(_, id)| self.rows.get(id))
+            .filter(|row| {
+                !self.is_scheduled(row) && request.partitions.contains(partition(&row.row))
+            })
+            .map(|row| self.found(row))
+            .collect();
+        (found, mark, full)
+    }
+
+    fn found(&self, stored: &StoredRow) -> Found {
+        let wait = stored
+            .retry_at
+            .and_then(|at| at.duration_since(self.now).ok());
+        let wait = wait.filter(|wait| !wait.is_zero());
+        let key = stored.row.ordering_key.as_deref().map(hash);
+        let size = stored.row.payload.buffered();
+        let found = Found::whole(stored.row.clone(), key, partition(&stored.row), wait);
+        if size > self.inline_limit {
+            found.deferred(size as u64)
+        } else {
+            found
+        }
+    }
+
+    /// Brings bodies as far as they fit.
+    #[must_use]
+    pub fn fetch(&self, ids: &[RowId], room: usize) -> Vec<(RowId, Fetched)> {
+        let mut left = room;
+        let mut first = true;
+        let mut bring = |id: &RowId| {
+            let Some(stored) = self.rows.get(&id.0).filter(|row| row.sent_at.is_none()) else {
+                return Fetched::Gone;
+            };
+            let size = stored.row.payload.buffered();
+            if size > self.max_message_size {
+                return Fetched::Body(Body::Oversized(size as u64));
+            }
+            if size > left && !std::mem::take(&mut first) {
+                return Fetched::NoRoom(size as u64);
+            }
+            first = false;
+            left = left.saturating_sub(size);
+            Fetched::Body(stored.row.payload.clone())
+        };
+        ids.iter().map(|id| (*id, bring(id))).collect()
+    }
+
+    /// Settles a batch.
+    pub fn settle(&mut self, batch: &[Settlement]) -> SettleReport {
+        let mut report = SettleReport::default();
+        for Settlement {
+            id,
+            ticket,
+            verdict,
+        } in batch
+        {
+            match self.rows.get_mut(&id.0).filter(|row| row.sent_at.is_none()) {
+                None => report.gone.push((*id, *ticket)),
+                Some(row) if row.locked => report.locked.push(*ticket),
+                Some(row) => {
+                    apply(row, verdict, self.now);
+                    if let Verdict::Quarantine(unfit) = verdict
+                        && let Some(row) = self.rows.remove(&id.0)
+                    {
+                        self.quarantined.insert(id.0, (row, unfit.clone()));
+                    }
+                    report.written.push((*id, *ticket));
+                }
+            }
+        }
+        report
+    }
+}
+
+fn apply(row: &mut StoredRow, verdict: &Verdict, now: SystemTime) {
+    match verdict {
+        Verdict::Sent(_) => row.sent_at = Some(now),
+        Verdict::RetryAt {
+            delay,
+            attempts,
+            error,
+        } => {
+            row.retry_at = Some(now + *delay);
+            row.last_error = Some(error.clone());
+            row.row.attempts = *attempts;
+        }
+        Verdict::Quarantine(unfit) => row.last_error = Some(unfit.to_string()),
+    }
+}
+
+/// FNV-1a; the real store lets PostgreSQL hash.
+fn hash(text: &str) -> u64 {
+    text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    })
+}
+
+fn partition(row: &OutboxRow) -> Partition {
+    let hash = row
+        .ordering_key
+        .as_deref()
+        .map_or(row.id.0.unsigned_abs(), hash);
+    Partition(hash.to_le_bytes()[0])
+}
+
+/// The store seam over a shared [`Table`].
+#[derive(Clone, Default)]
+pub struct MemoryStore {
+    table: Arc<Mutex<Table>>,
+    committed: Arc<Notify>,
+}
+
+impl MemoryStore {
+    /// Works on the table; afterwards resting readers look again.
+    pub fn with<R>(&self, work: impl FnOnce(&mut Table) -> R) -> R {
+        let result = work(&mut lock(&self.table));
+        self.committed.notify_one();
+        result
+    }
+}
+
+fn lock(table: &Mutex<Table>) -> MutexGuard<'_, Table> {
+    // A panicking test has failed already; the others may still look.
+    table.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Store for MemoryStore {
+    type Reader = Self;
+    type Settler = Self;
+
+    async fn open_reader(&self) -> Result<Self, StoreError> {
+        Ok(self.clone())
+    }
+
+    async fn open_settler(&self) -> Result<Self, StoreError> {
+        Ok(self.clone())
+    }
+}
+
+impl Reader for MemoryStore {
+    fn content_type(&self) -> &'static str {
+        "application/json"
+    }
+
+    async fn read(
+        &mut self,
+        request: &ReadRequest,
+        nudge: &Arc<Notify>,
+    ) -> Result<Reading, StoreError> {
+        if let Some(rest) = request.rest {
+            tokio::select! {
+                () = tokio::time::sleep(rest) => {}
+                () = self.committed.notified() => {}
+                () = nudge.notified() => {}
+            }
+        }
+        Ok(lock(&self.table).read(request))
+    }
+
+    async fn fetch(
+        &mut self,
+        ids: &[RowId],
+        room: usize,
+    ) -> Result<Vec<(RowId, Fetched)>, StoreError> {
+        Ok(lock(&self.table).fetch(ids, room))
+    }
+
+    async fn ended(&mut self) -> StoreError {
+        std::future::pending().await
+    }
+}
+
+impl Settler for MemoryStore {
+    async fn settle(&mut self, batch: &[Settlement]) -> Result<SettleReport, StoreError> {
+        Ok(lock(&self.table).settle(batch))
+    }
+
+    async fn ended(&mut self) -> StoreError {
+        std::future::pending().await
+    }
+}
