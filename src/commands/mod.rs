@@ -7,6 +7,7 @@ pub mod exit;
 pub mod grants;
 pub mod health;
 pub mod migrate;
+pub mod run;
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -61,6 +62,8 @@ pub struct Global {
 /// What to do.
 #[derive(Debug, Subcommand)]
 pub enum Command {
+    /// Publish committed rows until told to stop
+    Run(run::Arguments),
     /// Create the outbox or bring it up to date
     ///
     /// Safe to run again, by two processes at once, and while applications use the table.
@@ -97,6 +100,10 @@ impl Command {
                 database: !arguments.print,
                 broker: false,
             },
+            Self::Run(_) => Needs {
+                database: true,
+                broker: true,
+            },
             Self::Grants(_) | Self::Health(_) | Self::Config(_) => Needs::default(),
         }
     }
@@ -106,7 +113,7 @@ impl Command {
         match self {
             Self::Migrate(arguments) => arguments.assignments(),
             Self::Grants(arguments) => arguments.assignments(),
-            Self::Health(_) | Self::Config(_) => Vec::new(),
+            Self::Run(_) | Self::Health(_) | Self::Config(_) => Vec::new(),
         }
     }
 
@@ -123,6 +130,7 @@ impl Command {
             ..
         } = start;
         match self {
+            Self::Run(arguments) => run::run(&arguments, &loaded.config, out).await,
             Self::Migrate(arguments) => Ok(migrate::migrate(&arguments, &sources, out, err).await?),
             Self::Grants(arguments) => Ok(grants::grants(&arguments, &sources, out, err).await?),
             Self::Health(arguments) => health::run(&arguments, &loaded.config, out).await,

@@ -1,4 +1,85 @@
-//! store
+//! The store seam: what the relay needs from a database, and nothing of how it is done.
+//!
+//! Two implementations exist, the real one (`postgres`) and an in-memory twin (`memory`);
+//! `tests/contract` runs one suite against both.
 
 pub mod error;
+pub mod memory;
 pub mod postgres;
+
+use std::future::Future;
+use std::sync::Arc;
+
+use tokio::sync::Notify;
+
+use crate::message::RowId;
+use crate::relay::rules::{Fetched, ReadRequest, Reading, SettleReport, Settlement};
+
+pub use error::{Fault, StoreError};
+
+/// A database that holds an outbox.
+pub trait Store: Send + Sync + 'static {
+    /// A connection that looks for rows.
+    type Reader: Reader;
+    /// A connection that writes down what became of them.
+    type Settler: Settler;
+
+    /// Connects for reading, within its deadline.
+    ///
+    /// # Errors
+    /// [`StoreError`] says what to do about it.
+    fn open_reader(&self) -> impl Future<Output = Result<Self::Reader, StoreError>> + Send;
+
+    /// Connects for settling, within its deadline.
+    ///
+    /// # Errors
+    /// [`StoreError`] says what to do about it.
+    fn open_settler(&self) -> impl Future<Output = Result<Self::Settler, StoreError>> + Send;
+}
+
+/// Looks for rows. After an error it is to be thrown away.
+pub trait Reader: Send + 'static {
+    /// Content type of a message that names none: follows from the payload's SQL type.
+    fn content_type(&self) -> &'static str;
+
+    /// Answers the request from one snapshot, after resting as long as it allows. The rest ends
+    /// early when rows are committed, or when `nudge` is notified.
+    ///
+    /// # Errors
+    /// [`StoreError`]; nothing was taken.
+    fn read(
+        &mut self,
+        request: &ReadRequest,
+        nudge: &Arc<Notify>,
+    ) -> impl Future<Output = Result<Reading, StoreError>> + Send;
+
+    /// Brings bodies, in the order asked for, as far as they fit into `room` bytes; the first
+    /// one in any case. Every id is answered.
+    ///
+    /// # Errors
+    /// [`StoreError`]; nothing was taken.
+    fn fetch(
+        &mut self,
+        ids: &[RowId],
+        room: usize,
+    ) -> impl Future<Output = Result<Vec<(RowId, Fetched)>, StoreError>> + Send;
+
+    /// Waits for the end of the connection and tells why. Cancel safe.
+    fn ended(&mut self) -> impl Future<Output = StoreError> + Send;
+}
+
+/// Writes down what became of rows. After an error it is to be thrown away, and what it was
+/// given is to be settled again by another: settling twice is harmless.
+pub trait Settler: Send + 'static {
+    /// Settles a batch. What it reports as written is durable.
+    ///
+    /// # Errors
+    /// [`StoreError`]; any part of the batch may or may not have been written.
+    fn settle(
+        &mut self,
+        batch: &[Settlement],
+    ) -> impl Future<Output = Result<SettleReport, StoreError>> + Send;
+
+    /// Waits for the end of the connection and tells why. Cancel safe.
+    fn ended(&mut self) -> impl Future<Output = StoreError> + Send;
+}

@@ -1,9 +1,20 @@
 //! The store on PostgreSQL 13 to 18: sessions, schema, and all SQL.
 
 pub mod connect;
+mod gate;
 pub mod grants;
 pub mod ident;
+mod read_sql;
+pub mod reader;
+pub mod remaining;
+mod row;
 pub mod schema;
 pub mod session;
+mod settle_sql;
+pub mod settler;
 pub mod sqlstate;
+pub mod store;
 pub mod tls;
+mod values;
+
+pub use store::PgStore;

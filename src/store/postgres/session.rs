@@ -154,6 +154,13 @@ fn unfit(kind: SessionKind, read_only: bool, in_recovery: bool) -> Option<&'stat
     }
 }
 
+/// Waits for the end of a session and tells why. Cancel safe.
+pub(super) async fn ended(closed: &mut watch::Receiver<Option<StoreError>>) -> StoreError {
+    let end = closed.wait_for(Option::is_some).await;
+    let why = end.ok().and_then(|end| end.clone());
+    why.unwrap_or_else(|| StoreError::Unreachable(Fault::new("session", "it ended")))
+}
+
 /// `outbox-relay/<role>/<instance>`, cut to the 63 bytes that PostgreSQL keeps.
 #[must_use]
 pub fn application_name(role: &str, instance: &str) -> String {

@@ -1,0 +1,171 @@
+//! `outbox-relay run`: the daemon.
+
+use std::io::Write;
+use std::sync::Arc;
+
+use anyhow::Context;
+use clap::Args;
+use tokio_util::sync::CancellationToken;
+use tracing::{info, warn};
+
+use super::Exit;
+use crate::broker::AmqpBroker;
+use crate::config::{BrokerTarget, Config, Login, Ordering};
+use crate::message::Rules;
+use crate::ops::{HttpServer, Site};
+use crate::relay::rules::FlowLimits;
+use crate::relay::{Ended, Mode, Relay, Settings};
+use crate::runtime::{Clock, Health, Shutdown};
+use crate::store::postgres::PgStore;
+use crate::store::postgres::ident::Outbox;
+use crate::store::postgres::remaining::{Remaining, remaining};
+
+/// Publish committed rows until told to stop
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  outbox-relay run
+  outbox-relay run --until-empty    # send what is due, say what is left, and exit
+
+SIGTERM or SIGINT drains: nothing new is published, what is in flight is awaited and marked,
+for at most relay.shutdown_grace. A second signal exits at once.")]
+pub struct Arguments {
+    /// Send what is due, say what is scheduled, waiting or quarantined, and exit 0
+    #[arg(long)]
+    pub until_empty: bool,
+}
+
+/// Runs until it is told to stop. Outages never end it.
+///
+/// # Errors
+/// The HTTP address cannot be bound, or a name in the configuration cannot be used.
+pub async fn run(
+    arguments: &Arguments,
+    config: &Config,
+    out: &mut (dyn Write + Send),
+) -> anyhow::Result<Exit> {
+    let shutdown = Shutdown::listen().context("cannot listen for signals")?;
+    let health = Health::starting(Clock.now());
+    let stop = CancellationToken::new();
+    let address = config.http.listen;
+    let server = HttpServer::bind(address)
+        .await
+        .with_context(|| format!("http.listen: cannot listen on {address}"))?;
+    info!(address = %server.address()?, version = env!("CARGO_PKG_VERSION"), "starting");
+    let site = Arc::new(Site::new(health.clone(), Clock));
+    let pages = tokio::spawn(server.serve(site, stop.clone()));
+    let store = store(config)?;
+    let target = config.broker_target();
+    let broker = broker(target.clone());
+    let relay = Relay::new(settings(config, &target), store.clone(), broker, health);
+    let mode = if arguments.until_empty {
+        Mode::UntilEmpty
+    } else {
+        Mode::Forever
+    };
+    let ended = relay.run(mode, shutdown.drain().clone()).await;
+    if mode == Mode::UntilEmpty {
+        report(&store, out).await?;
+    }
+    stop.cancel();
+    if pages.await.is_err() {
+        warn!("the HTTP server ended badly");
+    }
+    match ended {
+        Ended::Drained => info!("drained"),
+        Ended::GraceOver(rows) => warn!(rows, "stopped before all was confirmed"),
+    }
+    Ok(Exit::Done)
+}
+
+fn store(config: &Config) -> anyhow::Result<PgStore> {
+    let (schema, relation) = (
+        config.outbox.schema.as_str(),
+        config.outbox.relation.as_str(),
+    );
+    Ok(PgStore {
+        target: config.database_target(),
+        outbox: Outbox::new(schema, relation).context("outbox.schema, outbox.relation")?,
+        on_sent: config.outbox.on_sent,
+        statement_timeout: config.database.statement_timeout,
+        max_message_size: config.relay.max_message_size.bytes(),
+        instance: instance_name(),
+    })
+}
+
+/// Host and process, for people who look at `pg_stat_activity`.
+fn instance_name() -> String {
+    let host = rustix::system::uname()
+        .nodename()
+        .to_string_lossy()
+        .into_owned();
+    format!("{host}:{}", std::process::id())
+}
+
+fn broker(target: BrokerTarget) -> AmqpBroker {
+    AmqpBroker::new(move || target.resolve().map_err(|error| error.to_string()))
+}
+
+fn settings(config: &Config, target: &BrokerTarget) -> Settings {
+    let relay = &config.relay;
+    let usize_of = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
+    let limits = FlowLimits {
+        batch_size: relay.batch_size,
+        max_in_flight: relay.max_in_flight,
+        channels: relay.channels,
+        max_buffered_bytes: usize_of(relay.max_buffered_bytes.bytes()),
+        poll_interval: relay.poll_interval,
+        ordered: relay.ordering == Ordering::Key,
+        retry: config.retry.policy(),
+        max_attempts: config.retry.max_attempts,
+    };
+    let rules = Rules {
+        max_message_size: relay.max_message_size.bytes(),
+        // Found out on connecting; nothing is validated before.
+        frame_max: 0,
+        mandatory: relay.mandatory,
+        optional_exchanges: relay.optional_exchanges.clone(),
+        allowed_exchanges: relay.allowed_exchanges.clone(),
+        default_content_type: "application/octet-stream",
+        login: login(target),
+    };
+    Settings {
+        limits,
+        rules,
+        shutdown_grace: relay.shutdown_grace,
+    }
+}
+
+/// The broker's user, if it is the same at every host.
+fn login(target: &BrokerTarget) -> Option<String> {
+    let access = target.resolve().ok()?;
+    let mut users = access
+        .endpoints
+        .iter()
+        .map(|endpoint| user(&endpoint.login));
+    let first = users.next()??.to_owned();
+    users
+        .all(|user| user == Some(first.as_str()))
+        .then_some(first)
+}
+
+fn user(login: &Login) -> Option<&str> {
+    match login {
+        Login::Plain { user, .. } => Some(user),
+        Login::External => None,
+    }
+}
+
+async fn report(store: &PgStore, out: &mut (dyn Write + Send)) -> anyhow::Result<()> {
+    let Remaining {
+        due,
+        scheduled,
+        waiting,
+        quarantined,
+    } = remaining(store).await?;
+    writeln!(out, "due: {due}")?;
+    writeln!(out, "scheduled for later: {scheduled}")?;
+    writeln!(out, "waiting to be retried: {waiting}")?;
+    writeln!(out, "in quarantine: {quarantined}")?;
+    Ok(())
+}

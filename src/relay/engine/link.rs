@@ -1,0 +1,175 @@
+//! The link task: keeps a connection to the broker and its channels open.
+
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+use tracing::{info, warn};
+
+use super::channel::publish;
+use super::event::{Event, Events};
+use super::retry::{Attempts, pause};
+use crate::broker::{Broker, BrokerError, Link, LinkState};
+use crate::relay::rules::ChannelNo;
+
+/// How long channels may take to notice that their connection is gone.
+const FAREWELL: Duration = Duration::from_secs(10);
+
+/// Runs until it is stopped.
+pub(super) async fn keep<B: Broker>(
+    broker: B,
+    channels: usize,
+    mut questions: mpsc::UnboundedReceiver<String>,
+    events: Events,
+    stop: CancellationToken,
+) {
+    let mut attempts = Attempts::new();
+    loop {
+        let reason = match stop.run_until_cancelled(broker.connect()).await {
+            None => return,
+            Some(Err(error)) => error.to_string(),
+            Some(Ok(link)) => {
+                attempts.succeeded();
+                info!(
+                    frame_max = link.frame_max(),
+                    channels, "connected to the broker"
+                );
+                while questions.try_recv().is_ok() {}
+                let mut connection = Connection::new(link, &events);
+                let kept = connection.keep(channels, &mut questions);
+                let reason = match stop.run_until_cancelled(kept).await {
+                    Some(Ok(reason)) => reason,
+                    Some(Err(error)) => error.to_string(),
+                    None => {
+                        connection.end().await;
+                        return;
+                    }
+                };
+                connection.end().await;
+                reason
+            }
+        };
+        let delay = attempts.failed();
+        warn!(
+            reason,
+            retry_in_ms = delay.as_millis(),
+            "no connection to the broker"
+        );
+        events.report(Event::LinkLost(reason));
+        if !pause(delay, &stop).await {
+            return;
+        }
+    }
+}
+
+/// An established connection and the tasks of its channels.
+struct Connection<L: Link> {
+    link: L,
+    tasks: JoinSet<ChannelNo>,
+    events: Events,
+    attempts: Attempts,
+}
+
+impl<L: Link> Connection<L> {
+    fn new(link: L, events: &Events) -> Self {
+        let (tasks, events) = (JoinSet::new(), events.clone());
+        Self {
+            link,
+            tasks,
+            events,
+            attempts: Attempts::new(),
+        }
+    }
+
+    /// Opens the channels, opens those anew that the broker closes, and answers questions, until
+    /// the connection is lost.
+    async fn keep(
+        &mut self,
+        channels: usize,
+        questions: &mut mpsc::UnboundedReceiver<String>,
+    ) -> Result<String, BrokerError> {
+        self.events.report(Event::LinkUp {
+            frame_max: self.link.frame_max(),
+        });
+        for no in 0..channels {
+            self.open(ChannelNo(no)).await?;
+        }
+        let mut state = self.link.state();
+        loop {
+            let now = state.borrow_and_update().clone();
+            match now {
+                LinkState::Open => self.events.report(Event::Blocked(None)),
+                LinkState::Blocked(reason) => {
+                    warn!(reason, "the broker blocks publishing");
+                    self.events.report(Event::Blocked(Some(reason)));
+                }
+                LinkState::Lost(reason) => return Ok(reason),
+            }
+            loop {
+                tokio::select! {
+                    changed = state.changed() => match changed {
+                        Ok(()) => break,
+                        Err(_) => return Ok("the connection ended".to_owned()),
+                    },
+                    Some(ended) = self.tasks.join_next() => self.reopen(ended).await?,
+                    Some(exchange) = questions.recv() => self.ask(exchange).await?,
+                }
+            }
+        }
+    }
+
+    async fn open(&mut self, no: ChannelNo) -> Result<(), BrokerError> {
+        let channel = self.link.open_channel().await?;
+        let (publications, received) = mpsc::unbounded_channel();
+        let events = self.events.clone();
+        self.tasks.spawn(async move {
+            publish(no, channel, received, events).await;
+            no
+        });
+        self.events.report(Event::ChannelOpen { no, publications });
+        Ok(())
+    }
+
+    /// A channel ended while the connection lives: the broker closed it.
+    async fn reopen(
+        &mut self,
+        ended: Result<ChannelNo, tokio::task::JoinError>,
+    ) -> Result<(), BrokerError> {
+        let failed = |reason: String| BrokerError::Failed {
+            host: "relay".to_owned(),
+            step: "channel task",
+            reason,
+        };
+        let no = ended.map_err(|error| failed(error.to_string()))?;
+        if matches!(*self.link.state().borrow(), LinkState::Lost(_)) {
+            return Ok(());
+        }
+        // Channels that are closed again and again are opened ever more slowly.
+        let delay = self.attempts.failed();
+        self.attempts.succeeded();
+        tokio::time::sleep(delay).await;
+        self.open(no).await
+    }
+
+    async fn ask(&mut self, exchange: String) -> Result<(), BrokerError> {
+        let exists = self.link.exchange_exists(&exchange).await?;
+        self.events
+            .report(Event::ExchangeAnswered { exchange, exists });
+        Ok(())
+    }
+
+    /// Closes the connection and sees the channels' tasks end, so that each reports what is
+    /// unknown before the loss of the connection is reported.
+    async fn end(self) {
+        let Self {
+            link, mut tasks, ..
+        } = self;
+        link.close().await;
+        let all = async { while tasks.join_next().await.is_some() {} };
+        if tokio::time::timeout(FAREWELL, all).await.is_err() {
+            warn!("a channel did not notice the end of its connection");
+            tasks.abort_all();
+        }
+    }
+}

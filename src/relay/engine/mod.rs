@@ -1,0 +1,54 @@
+//! The tasks around the rules: connect, carry out, report back.
+//!
+//! One engine task owns the [`Flow`] and does what it decides. The reader, the settler, the link
+//! and one task for each channel do the waiting; every wait has a deadline, every failed
+//! connection is tried again with backoff and jitter, for ever.
+
+mod channel;
+mod event;
+mod link;
+mod reader;
+mod retry;
+mod run;
+mod settler;
+
+use std::time::Duration;
+
+use crate::broker::Broker;
+use crate::message::Rules;
+use crate::relay::rules::FlowLimits;
+use crate::runtime::Health;
+use crate::store::Store;
+
+pub use run::{Ended, Mode};
+
+/// What an engine is told at its start.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// What bounds the flow.
+    pub limits: FlowLimits,
+    /// What a message must be like. Frame size and content type are found out on connecting.
+    pub rules: Rules,
+    /// How long a drain may take.
+    pub shutdown_grace: Duration,
+}
+
+/// A relay between a store and a broker.
+pub struct Relay<S, B> {
+    settings: Settings,
+    store: S,
+    broker: B,
+    health: Health,
+}
+
+impl<S: Store, B: Broker> Relay<S, B> {
+    /// A relay that is not running yet. It tells `health` how it is doing.
+    pub fn new(settings: Settings, store: S, broker: B, health: Health) -> Self {
+        Self {
+            settings,
+            store,
+            broker,
+            health,
+        }
+    }
+}

@@ -1,0 +1,316 @@
+//! The engine task: feeds events to the flow and carries out what it decides.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use tokio::sync::{Notify, mpsc};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use tracing::{info, warn};
+
+use super::event::{Event, Events};
+use super::{Relay, Settings, link, reader, settler};
+use crate::broker::{Broker, ChannelLost};
+use crate::message::{Publication, RowId};
+use crate::relay::rules::{
+    ChannelNo, Flow, PartitionSet, Request, SettleReport, Settlement, Standing,
+};
+use crate::runtime::readiness::{Broker as BrokerHealth, Database, Role};
+use crate::runtime::{Clock, Health, Jitter, Moment};
+use crate::store::{Store, StoreError};
+
+/// Events taken in before the next decisions.
+const EVENTS: usize = 256;
+
+/// When the engine ends by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// Never: only when it is told to drain.
+    Forever,
+    /// When nothing that is due is left.
+    UntilEmpty,
+}
+
+/// How a run ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// Everything that was under way was confirmed and marked.
+    Drained,
+    /// The grace period was over first: so many rows stay pending and may be sent once more.
+    GraceOver(usize),
+}
+
+impl<S: Store, B: Broker> Relay<S, B> {
+    /// Runs until `drain` is cancelled and the drain is over, or, with [`Mode::UntilEmpty`],
+    /// until nothing that is due is left. Outages never end it.
+    pub async fn run(self, mode: Mode, drain: CancellationToken) -> Ended {
+        let Self {
+            settings,
+            store,
+            broker,
+            health,
+        } = self;
+        let (events, mut received) = Events::channel();
+        let (requests, asked) = mpsc::unbounded_channel();
+        let (settlements, decided) = mpsc::unbounded_channel();
+        let (questions, put) = mpsc::unbounded_channel();
+        let (stop, nudge, store) = (
+            CancellationToken::new(),
+            Arc::new(Notify::new()),
+            Arc::new(store),
+        );
+        let tasks = TaskTracker::new();
+        let read = reader::read(
+            Arc::clone(&store),
+            asked,
+            Arc::clone(&nudge),
+            events.clone(),
+            stop.clone(),
+        );
+        tasks.spawn(read);
+        tasks.spawn(settler::settle(
+            store,
+            decided,
+            events.clone(),
+            stop.clone(),
+        ));
+        let channels = settings.limits.channels;
+        tasks.spawn(link::keep(broker, channels, put, events, stop.clone()));
+        tasks.close();
+        let outlets = Outlets {
+            requests,
+            settlements,
+            questions,
+            nudge,
+        };
+        let mut engine = Engine::new(&settings, outlets, health);
+        let ended = engine
+            .turn_until_over(mode, &drain, &mut received, &settings)
+            .await;
+        stop.cancel();
+        drop(engine);
+        tasks.wait().await;
+        ended
+    }
+}
+
+/// Where decisions go.
+struct Outlets {
+    requests: mpsc::UnboundedSender<Request>,
+    settlements: mpsc::UnboundedSender<Vec<Settlement>>,
+    questions: mpsc::UnboundedSender<String>,
+    nudge: Arc<Notify>,
+}
+
+struct Engine {
+    flow: Flow,
+    outlets: Outlets,
+    channels: HashMap<ChannelNo, mpsc::UnboundedSender<Vec<Arc<Publication>>>>,
+    /// Handed to channels that had ended: told with the loss of the channel.
+    undelivered: HashMap<ChannelNo, Vec<RowId>>,
+    /// Settlements on their way.
+    unsettled: usize,
+    health: Health,
+    reader: Database,
+    settler: Database,
+}
+
+impl Engine {
+    fn new(settings: &Settings, outlets: Outlets, health: Health) -> Self {
+        let mut flow = Flow::new(
+            settings.limits.clone(),
+            settings.rules.clone(),
+            Jitter::random(),
+        );
+        flow.own(PartitionSet::ALL);
+        Self {
+            flow,
+            outlets,
+            channels: HashMap::new(),
+            undelivered: HashMap::new(),
+            unsettled: 0,
+            health,
+            reader: Database::Disconnected("connecting".to_owned()),
+            settler: Database::Disconnected("connecting".to_owned()),
+        }
+    }
+
+    async fn turn_until_over(
+        &mut self,
+        mode: Mode,
+        drain: &CancellationToken,
+        received: &mut mpsc::UnboundedReceiver<Event>,
+        settings: &Settings,
+    ) -> Ended {
+        let mut deadline: Option<Moment> = None;
+        let mut events = Vec::with_capacity(EVENTS);
+        loop {
+            let now = Clock.now();
+            for event in events.drain(..) {
+                self.take(event, now);
+            }
+            let finished = mode == Mode::UntilEmpty && self.flow.standing().nothing_due;
+            if deadline.is_none() && (drain.is_cancelled() || finished) {
+                deadline = Some(now + settings.shutdown_grace);
+                self.flow.drain();
+                self.health.role(Role::Draining);
+            }
+            self.carry_out(now);
+            if let Some(end) = deadline {
+                if self.flow.drained() && self.unsettled == 0 {
+                    return Ended::Drained;
+                }
+                if now >= end {
+                    let Standing { in_flight, .. } = self.flow.standing();
+                    let rows = in_flight + self.unsettled;
+                    warn!(
+                        rows,
+                        "the grace period is over; unconfirmed rows stay pending"
+                    );
+                    return Ended::GraceOver(rows);
+                }
+            }
+            let wake = [self.flow.wake_at(), deadline, Some(now + HEARTBEAT)];
+            let wake = wake.into_iter().flatten().min().unwrap_or(Moment::NEVER);
+            let draining = deadline.is_some();
+            tokio::select! {
+                biased;
+                _ = received.recv_many(&mut events, EVENTS) => {}
+                () = drain.cancelled(), if !draining => {}
+                () = tokio::time::sleep(now.until(wake)) => {}
+            }
+        }
+    }
+
+    /// Does what the flow has decided.
+    fn carry_out(&mut self, now: Moment) {
+        self.health.turn(now);
+        for (no, batch) in self.flow.publications(now) {
+            let sent = match self.channels.get(&no) {
+                Some(channel) => channel.send(batch).map_err(|error| error.0),
+                None => Err(batch),
+            };
+            if let Err(batch) = sent {
+                let ids = batch.iter().map(|publication| publication.id());
+                self.undelivered.entry(no).or_default().extend(ids);
+            }
+        }
+        let settlements = self.flow.take_settlements();
+        if !settlements.is_empty() {
+            self.unsettled += settlements.len();
+            tell(&self.outlets.settlements, settlements);
+        }
+        for question in self.flow.take_questions() {
+            tell(&self.outlets.questions, question);
+        }
+        if let Some(request) = self.flow.next_read(now) {
+            tell(&self.outlets.requests, request);
+        }
+        if self.flow.wants_reader(now) {
+            self.outlets.nudge.notify_one();
+        }
+    }
+
+    fn take(&mut self, event: Event, now: Moment) {
+        match event {
+            Event::ReaderReady { content_type } => {
+                self.database(Side::Reading, None);
+                self.flow.reader_ready(content_type);
+            }
+            Event::ReaderLost(error) => {
+                self.database(Side::Reading, Some(&error));
+                self.flow.reader_lost();
+            }
+            Event::Read(reading) => {
+                self.flow.took_in(reading, now);
+                self.health.due(!self.flow.standing().nothing_due, now);
+            }
+            Event::Fetched(bodies) => self.flow.fetched(bodies),
+            Event::SettlerReady => {
+                self.database(Side::Settling, None);
+                self.flow.settler(true);
+            }
+            Event::SettlerLost(error) => {
+                self.database(Side::Settling, Some(&error));
+                self.flow.settler(false);
+            }
+            Event::Settled(report) => self.take_report(&report, now),
+            Event::LinkUp { frame_max } => self.flow.link_up(frame_max),
+            Event::LinkLost(reason) => {
+                self.flow.link_lost();
+                self.health.broker(BrokerHealth::Disconnected(reason));
+            }
+            Event::Blocked(reason) => {
+                self.flow.blocked(reason.is_some());
+                let state = reason.map_or(BrokerHealth::Connected, BrokerHealth::Blocked);
+                self.health.broker(state);
+            }
+            Event::ChannelOpen { no, publications } => {
+                self.channels.insert(no, publications);
+                self.flow.channel_open(no);
+            }
+            Event::Judged { no, outcomes } => self.flow.judged(no, outcomes, now),
+            Event::ChannelLost { no, lost } => self.take_loss(no, lost, now),
+            Event::ExchangeAnswered { exchange, exists } => {
+                self.flow.exchange_answered(&exchange, exists, now);
+            }
+        }
+    }
+
+    fn take_loss(&mut self, no: ChannelNo, mut lost: ChannelLost, now: Moment) {
+        self.channels.remove(&no);
+        let undelivered = self.undelivered.remove(&no).unwrap_or_default();
+        lost.unknown.extend(undelivered);
+        self.flow.lost(no, lost, now);
+    }
+
+    fn take_report(&mut self, report: &SettleReport, now: Moment) {
+        self.unsettled -= report.written.len() + report.gone.len();
+        self.flow.settled(report);
+        if !report.written.is_empty() {
+            self.health.progressed(now);
+        }
+        if !report.gone.is_empty() {
+            info!(
+                rows = report.gone.len(),
+                "rows were changed or removed by somebody else"
+            );
+        }
+    }
+
+    /// One of the two sessions stands, or does not, and why.
+    fn database(&mut self, side: Side, error: Option<&StoreError>) {
+        let state = match error {
+            None => Database::Connected,
+            Some(error @ StoreError::ReadOnly(_)) => Database::ReadOnly(error.to_string()),
+            Some(error) => Database::Disconnected(error.to_string()),
+        };
+        match side {
+            Side::Reading => self.reader = state,
+            Side::Settling => self.settler = state,
+        }
+        let worse = if self.reader == Database::Connected {
+            &self.settler
+        } else {
+            &self.reader
+        };
+        self.health.database(worse.clone());
+    }
+}
+
+/// Which of the two database sessions.
+#[derive(Clone, Copy)]
+enum Side {
+    Reading,
+    Settling,
+}
+
+/// The engine comes round at least so often, so that a stuck one is noticed.
+const HEARTBEAT: std::time::Duration = std::time::Duration::from_secs(5);
+
+/// Hands over. The tasks outlive the engine's turns, so that somebody listens.
+fn tell<T>(outlet: &mpsc::UnboundedSender<T>, decision: T) {
+    if outlet.send(decision).is_err() {
+        warn!("a task of the relay ended early");
+    }
+}

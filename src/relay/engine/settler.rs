@@ -1,0 +1,161 @@
+//! The settling task: keeps a settling session and writes down what the engine decided.
+//!
+//! A batch whose fate is unknown is settled again: settling twice is harmless. Rows that somebody
+//! holds locked are tried again later, apart from the others. A batch that the database refuses
+//! is taken apart until only what it refuses is left over.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+use tracing::{info, warn};
+
+use super::event::{Event, Events};
+use super::retry::{Attempts, pause};
+use crate::relay::rules::{Settlement, Ticket};
+use crate::store::{Settler, Store, StoreError};
+
+/// Rows of one settlement at the most.
+const BATCH: usize = 1000;
+
+/// Pause before rows are tried again that somebody holds locked, or that were refused.
+const LATER: Duration = Duration::from_secs(1);
+
+/// So often a busy database (deadlock, serialization failure) is asked again at once.
+const AT_ONCE: u32 = 5;
+
+/// What is still to be written down.
+#[derive(Default)]
+struct Desk {
+    /// At once.
+    now: Vec<Settlement>,
+    /// After a pause.
+    later: Vec<Settlement>,
+}
+
+/// Runs until the engine has nothing more to settle, or until it is stopped.
+pub(super) async fn settle<S: Store>(
+    store: Arc<S>,
+    mut settlements: mpsc::UnboundedReceiver<Vec<Settlement>>,
+    events: Events,
+    stop: CancellationToken,
+) {
+    let mut attempts = Attempts::new();
+    let mut desk = Desk::default();
+    loop {
+        let error = match stop.run_until_cancelled(store.open_settler()).await {
+            None => return,
+            Some(Err(error)) => error,
+            Some(Ok(mut settler)) => {
+                attempts.succeeded();
+                info!("settling in the database");
+                events.report(Event::SettlerReady);
+                let serving = serve(&mut settler, &mut settlements, &mut desk, &events);
+                match stop.run_until_cancelled(serving).await {
+                    Some(Err(error)) => error,
+                    Some(Ok(())) | None => return,
+                }
+            }
+        };
+        let delay = attempts.failed();
+        warn!(%error, retry_in_ms = delay.as_millis(), "cannot settle in the database");
+        events.report(Event::SettlerLost(error));
+        if !pause(delay, &stop).await {
+            return;
+        }
+    }
+}
+
+async fn serve<T: Settler>(
+    settler: &mut T,
+    settlements: &mut mpsc::UnboundedReceiver<Vec<Settlement>>,
+    desk: &mut Desk,
+    events: &Events,
+) -> Result<(), StoreError> {
+    loop {
+        while desk.now.len() < BATCH
+            && let Ok(more) = settlements.try_recv()
+        {
+            desk.now.extend(more);
+        }
+        if !desk.now.is_empty() {
+            write_down(settler, desk, events).await?;
+            continue;
+        }
+        let waiting = !desk.later.is_empty();
+        tokio::select! {
+            more = settlements.recv() => match more {
+                Some(more) => desk.now.extend(more),
+                None => return Ok(()),
+            },
+            () = tokio::time::sleep(LATER), if waiting => desk.now.append(&mut desk.later),
+            error = settler.ended() => return Err(error),
+        }
+    }
+}
+
+/// Settles one batch from the desk. On an error it is back on the desk.
+async fn write_down<T: Settler>(
+    settler: &mut T,
+    desk: &mut Desk,
+    events: &Events,
+) -> Result<(), StoreError> {
+    let end = desk.now.len().min(BATCH);
+    let mut batches: Vec<Vec<Settlement>> = vec![desk.now.drain(..end).collect()];
+    let mut busy = 0;
+    while let Some(batch) = batches.pop() {
+        match settler.settle(&batch).await {
+            Ok(report) => {
+                busy = 0;
+                let locked: HashSet<Ticket> = report.locked.iter().copied().collect();
+                desk.later
+                    .extend(batch.into_iter().filter(|s| locked.contains(&s.ticket)));
+                events.report(Event::Settled(report));
+            }
+            Err(StoreError::Retryable(_)) if busy < AT_ONCE => {
+                busy += 1;
+                batches.push(batch);
+            }
+            Err(error) if is_about_a_row(&error) => take_apart(batch, &error, &mut batches, desk),
+            Err(error) => {
+                batches.push(batch);
+                desk.now.splice(..0, batches.into_iter().rev().flatten());
+                return Err(error);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Might the rest of the batch succeed without one of its rows? A trigger of the application's
+/// own relation may refuse one, or make it take too long.
+fn is_about_a_row(error: &StoreError) -> bool {
+    match error {
+        StoreError::Other(_) | StoreError::TimedOut(_) | StoreError::Retryable(_) => true,
+        StoreError::Unreachable(_)
+        | StoreError::ReadOnly(_)
+        | StoreError::Schema(_)
+        | StoreError::Denied(_)
+        | StoreError::Settings(_) => false,
+    }
+}
+
+fn take_apart(
+    mut batch: Vec<Settlement>,
+    error: &StoreError,
+    batches: &mut Vec<Vec<Settlement>>,
+    desk: &mut Desk,
+) {
+    if batch.len() > 1 {
+        let second = batch.split_off(batch.len() / 2);
+        batches.push(second);
+        batches.push(batch);
+        return;
+    }
+    for settlement in batch {
+        warn!(row = settlement.id.0, %error, "the database refuses to settle a row; trying again");
+        desk.later.push(settlement);
+    }
+}

@@ -1,0 +1,136 @@
+//! The statements that look for rows.
+//!
+//! One statement answers a whole read, so that news, page, due rows and the snapshot itself are
+//! of one snapshot. Each part states a predicate that only its own index has, so that no other
+//! plan is possible (`migrations/0003_message_indexes.sql`); the conditions on the id are
+//! written so that no index on the id can serve them where the part is not meant to walk by id.
+
+use super::ident::Outbox;
+
+/// Bodies up to this many bytes, as stored, are brought along by a read. Beyond it PostgreSQL
+/// keeps a value out of line (TOAST_TUPLE_TARGET, 2 kB), where fetching it costs more.
+pub(super) const INLINE_LIMIT: i32 = 2000;
+
+/// Parts of a read, as numbered by the statement.
+pub(super) const HEAD: i32 = 0;
+pub(super) const NEWS: i32 = 1;
+pub(super) const PAGE: i32 = 2;
+pub(super) const DUE_RETRY: i32 = 3;
+pub(super) const DUE_AVAILABLE: i32 = 4;
+
+/// Hash of the ordering key, or of the id where there is none; its low byte is the partition.
+const HASH: &str = "CASE WHEN ordering_key IS NULL THEN pg_catalog.hashint8extended(id, 0) \
+     ELSE pg_catalog.hashtextextended(ordering_key, 0) END";
+
+/// Columns that every part brings.
+fn columns() -> String {
+    format!(
+        "id, message_id, exchange, routing_key, ordering_key, headers, type, correlation_id, \
+         content_type, properties, created_at, attempts, retry_at, available_at, payload, \
+         {HASH} AS hash"
+    )
+}
+
+/// Parameters: $1 xid8 xmax and $2 xid8[] xip of the last snapshot, $3 news up to this id,
+/// $4 bit(256) owned partitions, $5 rows of news and of each kind of due rows, plus one,
+/// $6 page after this id, $7 rows of the page, $8 and $9 retry mark, $10 and $11 available mark.
+pub(super) fn read(outbox: &Outbox) -> String {
+    let relation = outbox.quoted();
+    let (news, page) = (news(&relation), page(&relation));
+    let (retry, available) = (
+        due(&relation, "retry_at", 8, 9),
+        due(&relation, "available_at", 10, 11),
+    );
+    format!(
+        "SELECT part, id, message_id, exchange, routing_key, ordering_key, headers::text, type, \
+           correlation_id, content_type, properties::text, created_at, attempts, hash, \
+           CASE WHEN part = {DUE_RETRY} THEN retry_at WHEN part = {DUE_AVAILABLE} THEN available_at END, \
+           part = {HEAD} OR ((available_at IS NULL OR available_at <= pg_catalog.statement_timestamp()) \
+             AND pg_catalog.get_bit($4::text::bit(256), (hash & 255)::int) = 1), \
+           CASE WHEN retry_at > pg_catalog.statement_timestamp() THEN \
+             EXTRACT(epoch FROM retry_at - pg_catalog.statement_timestamp())::float8 END, \
+           stored, \
+           CASE WHEN stored <= {INLINE_LIMIT} THEN payload END \
+         FROM (\
+           SELECT *, pg_catalog.pg_column_size(payload) AS stored FROM (\
+             {HEAD_ROW} \
+             UNION ALL (SELECT {NEWS}, news.* FROM ({news}) AS news) \
+             UNION ALL (SELECT {PAGE}, page.* FROM ({page}) AS page) \
+             UNION ALL (SELECT {DUE_RETRY}, due.* FROM ({retry}) AS due) \
+             UNION ALL (SELECT {DUE_AVAILABLE}, due.* FROM ({available}) AS due)\
+           ) AS parts\
+         ) AS sized"
+    )
+}
+
+/// The snapshot and the server, in the columns of a row.
+const HEAD_ROW: &str = "SELECT 0 AS part, NULL::bigint AS id, \
+     pg_catalog.pg_current_snapshot()::text AS message_id, \
+     pg_catalog.pg_is_in_recovery()::text AS exchange, \
+     pg_catalog.pg_postmaster_start_time()::text AS routing_key, \
+     NULL::text AS ordering_key, NULL::jsonb AS headers, NULL::text AS type, \
+     NULL::text AS correlation_id, NULL::text AS content_type, NULL::jsonb AS properties, \
+     pg_catalog.statement_timestamp() AS created_at, NULL::int AS attempts, \
+     NULL::timestamptz AS retry_at, NULL::timestamptz AS available_at, \
+     NULL AS payload, NULL::bigint AS hash";
+
+/// Rows whose transactions the last snapshot did not see as over.
+fn news(relation: &str) -> String {
+    let columns = columns();
+    format!(
+        "SELECT * FROM (\
+           (SELECT {columns} FROM {relation} \
+            WHERE sent_at IS NULL AND xid >= '3' AND xid >= $1 ORDER BY xid) \
+           UNION ALL \
+           (SELECT past.* FROM pg_catalog.unnest($2::xid8[]) AS running (xid) CROSS JOIN LATERAL (\
+              SELECT {columns} FROM {relation} AS m \
+              WHERE sent_at IS NULL AND m.xid >= '3' AND m.xid >= running.xid AND m.xid <= running.xid \
+              ORDER BY m.xid) AS past)\
+         ) AS news \
+         WHERE id + 0 <= $3 \
+           AND (available_at IS NULL OR available_at <= pg_catalog.statement_timestamp()) \
+           AND pg_catalog.get_bit($4::text::bit(256), (hash & 255)::int) = 1 \
+         ORDER BY id LIMIT $5"
+    )
+}
+
+fn page(relation: &str) -> String {
+    let columns = columns();
+    format!(
+        "SELECT {columns} FROM {relation} \
+         WHERE sent_at IS NULL AND id > 0 AND id > $6 ORDER BY id LIMIT $7"
+    )
+}
+
+/// Rows whose time, in `column`, came since the mark in parameters `at` and `id`.
+fn due(relation: &str, column: &str, at: u8, id: u8) -> String {
+    let columns = columns();
+    format!(
+        "SELECT {columns} FROM {relation} \
+         WHERE sent_at IS NULL AND {column} IS NOT NULL \
+           AND ({column}, id) > (LEAST(${at}, pg_catalog.statement_timestamp()), ${id}) \
+           AND {column} <= pg_catalog.statement_timestamp() \
+         ORDER BY {column}, id LIMIT $5"
+    )
+}
+
+/// Bodies: $1 ids, in the order wanted; $2 the largest allowed; $3 room for all of them. The
+/// true size of each is measured once, here, and told even where the body is not.
+pub(super) fn fetch(outbox: &Outbox) -> String {
+    let relation = outbox.quoted();
+    format!(
+        "SELECT id, size, payload IS NULL, \
+           CASE WHEN size <= $2 AND (place = 1 OR total <= $3) THEN payload END \
+         FROM (\
+           SELECT id, payload, size, place, sum(CASE WHEN size <= $2 THEN size ELSE 0 END) \
+             OVER (ORDER BY place) AS total \
+           FROM (\
+             SELECT m.id, m.payload, wanted.place, \
+               pg_catalog.octet_length(m.payload::text)::bigint AS size \
+             FROM pg_catalog.unnest($1::bigint[]) WITH ORDINALITY AS wanted (id, place) \
+             JOIN {relation} AS m ON m.id = wanted.id \
+             WHERE m.sent_at IS NULL\
+           ) AS measured\
+         ) AS summed ORDER BY place"
+    )
+}

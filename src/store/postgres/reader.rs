@@ -1,0 +1,356 @@
+//! The reading session: looks for rows, brings bodies, rests until it is woken.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use tokio::sync::Notify;
+use tokio_postgres::Statement;
+use tokio_postgres::types::ToSql;
+
+use super::gate::Gate;
+use super::ident::Outbox;
+use super::read_sql::{self, DUE_AVAILABLE, DUE_RETRY, HEAD, NEWS, PAGE};
+use super::row::{Line, PAYLOAD, get};
+use super::session::{Session, ended};
+use super::sqlstate::store_error;
+use super::values::{PayloadBytes, Xid8, content_type};
+use crate::message::{Body, RowId};
+use crate::relay::rules::{
+    DueMark, Fetched, Found, PartitionSet, Position, ReadRequest, Reading, Snapshot,
+};
+use crate::store::error::Fault;
+use crate::store::{Reader, StoreError};
+
+/// Plans that the statements are written for. With few and stale statistics the planner is
+/// kept from walking the whole table (PostgreSQL manual, "Planner Method Configuration").
+const PLANNER: &str = "SET enable_seqscan = off; SET enable_bitmapscan = off; \
+     SET enable_material = off; SET enable_hashjoin = off; SET enable_mergejoin = off; SET jit = off";
+
+/// Reads an outbox over one session.
+pub struct PgReader {
+    session: Session,
+    read: Statement,
+    fetch: Statement,
+    gate: Gate,
+    content_type: &'static str,
+    max_message_size: i64,
+    deadline: Duration,
+    /// When the server was started: another time means another server, or one that crashed.
+    started: Option<String>,
+}
+
+impl PgReader {
+    pub(super) async fn open(
+        session: Session,
+        outbox: &Outbox,
+        max_message_size: u64,
+        deadline: Duration,
+    ) -> Result<Self, StoreError> {
+        let failed =
+            |error: tokio_postgres::Error| store_error(format!("prepare to read {outbox}"), &error);
+        session
+            .client
+            .batch_execute(PLANNER)
+            .await
+            .map_err(failed)?;
+        let read = session
+            .client
+            .prepare(&read_sql::read(outbox))
+            .await
+            .map_err(failed)?;
+        let ty = read.columns()[PAYLOAD].type_();
+        let content_type = content_type(ty).ok_or_else(|| {
+            let reason = format!("the payload of {outbox} is of type {ty}; json, jsonb, text or bytea can be published");
+            StoreError::Schema(Fault::new("prepare to read", reason))
+        })?;
+        let fetch = session
+            .client
+            .prepare(&read_sql::fetch(outbox))
+            .await
+            .map_err(failed)?;
+        let gate = Gate::open(&session, outbox).await?;
+        let max_message_size = i64::try_from(max_message_size).unwrap_or(i64::MAX);
+        let started = None;
+        Ok(Self {
+            session,
+            read,
+            fetch,
+            gate,
+            content_type,
+            max_message_size,
+            deadline,
+            started,
+        })
+    }
+
+    async fn look(&mut self, request: &ReadRequest) -> Result<Reading, StoreError> {
+        let parameters = Parameters::of(request)?;
+        let parameters = parameters.list();
+        let rows = self.session.client.query(&self.read, &parameters);
+        let rows = within(self.deadline, "look for rows", rows).await?;
+        let mut lines = Vec::with_capacity(rows.len());
+        for row in rows {
+            lines.push(Line::new(row)?);
+        }
+        let head = lines.iter().find(|line| line.part == HEAD).ok_or_else(|| {
+            StoreError::Other(Fault::new("look for rows", "the answer has no head"))
+        })?;
+        let (snapshot, recovering, started, now) = head.head()?;
+        if recovering {
+            // On a standby the list of running transactions is empty: rows would be missed.
+            let reason = "the server is a standby; connect to the primary";
+            return Err(StoreError::ReadOnly(Fault::new("look for rows", reason)));
+        }
+        if self.started.get_or_insert_with(|| started.clone()) != &started {
+            let reason = "the server was restarted or replaced";
+            return Err(StoreError::Unreachable(Fault::new("look for rows", reason)));
+        }
+        let snapshot: Snapshot = snapshot
+            .parse()
+            .map_err(|error| StoreError::Other(Fault::new("look for rows", format!("{error}"))))?;
+        reading(request, snapshot, now, &lines)
+    }
+}
+
+impl Reader for PgReader {
+    fn content_type(&self) -> &'static str {
+        self.content_type
+    }
+
+    async fn read(
+        &mut self,
+        request: &ReadRequest,
+        nudge: &Arc<Notify>,
+    ) -> Result<Reading, StoreError> {
+        match request.rest {
+            Some(rest) => self.gate.rest(&mut self.session, rest, nudge).await?,
+            None => self.gate.stay_awake(),
+        }
+        let reading = self.look(request).await?;
+        let empty = reading.news.is_empty() && reading.due.is_empty();
+        if !empty {
+            self.gate.leave(&self.session).await?;
+        }
+        Ok(reading)
+    }
+
+    async fn fetch(
+        &mut self,
+        ids: &[RowId],
+        room: usize,
+    ) -> Result<Vec<(RowId, Fetched)>, StoreError> {
+        let wanted: Vec<i64> = ids.iter().map(|id| id.0).collect();
+        let room = i64::try_from(room).unwrap_or(i64::MAX);
+        let parameters: [&(dyn ToSql + Sync); 3] = [&wanted, &self.max_message_size, &room];
+        let rows = self.session.client.query(&self.fetch, &parameters);
+        let rows = within(self.deadline, "fetch payloads", rows).await?;
+        let mut answers = rows.iter().peekable();
+        let mut fetched = Vec::with_capacity(ids.len());
+        for id in ids {
+            let Some(row) =
+                answers.next_if(|row| row.try_get(0).is_ok_and(|found: i64| found == id.0))
+            else {
+                fetched.push((*id, Fetched::Gone));
+                continue;
+            };
+            let size = get::<Option<i64>>(row, 1)?.unwrap_or(0);
+            let (null, body) = (get(row, 2)?, get::<Option<PayloadBytes>>(row, 3)?);
+            let size = size.unsigned_abs();
+            fetched.push((
+                *id,
+                match body {
+                    Some(PayloadBytes(bytes)) => Fetched::Body(Body::Bytes(bytes)),
+                    None if null => Fetched::Body(Body::Null),
+                    None if size > self.max_message_size.unsigned_abs() => {
+                        Fetched::Body(Body::Oversized(size))
+                    }
+                    None => Fetched::NoRoom(size),
+                },
+            ));
+        }
+        Ok(fetched)
+    }
+
+    async fn ended(&mut self) -> StoreError {
+        ended(&mut self.session.closed).await
+    }
+}
+
+/// Waits for an answer, but not for ever: the server's own timeout comes first if it lives.
+pub(super) async fn within<T>(
+    deadline: Duration,
+    doing: &'static str,
+    work: impl Future<Output = Result<T, tokio_postgres::Error>>,
+) -> Result<T, StoreError> {
+    match tokio::time::timeout(deadline, work).await {
+        Ok(answer) => answer.map_err(|error| store_error(doing, &error)),
+        Err(_) => {
+            let reason = format!("no answer within {} s", deadline.as_secs());
+            Err(StoreError::Unreachable(Fault::new(doing, reason)))
+        }
+    }
+}
+
+/// A request in PostgreSQL's types.
+struct Parameters {
+    xmax: Xid8,
+    running: Vec<Xid8>,
+    news_up_to: i64,
+    owned: String,
+    limit: i64,
+    page_after: i64,
+    page_rows: i64,
+    retry: (Option<SystemTime>, i64),
+    available: (Option<SystemTime>, i64),
+}
+
+impl Parameters {
+    fn of(request: &ReadRequest) -> Result<Self, StoreError> {
+        let rows = i64::try_from(request.limit).map_err(|_| {
+            StoreError::Settings(Fault::new("look for rows", "batch_size is too large"))
+        })?;
+        // A first read has no news and nothing that fell due since.
+        let none = (u64::MAX >> 1, Vec::new(), (None, 0), (None, 0));
+        let (xmax, running, retry, available) = match &request.since {
+            None => none,
+            Some(since) => (
+                since.snapshot.xmax,
+                since
+                    .snapshot
+                    .in_progress
+                    .iter()
+                    .copied()
+                    .map(Xid8)
+                    .collect(),
+                (Some(since.retry.at), since.retry.id),
+                (Some(since.available.at), since.available.id),
+            ),
+        };
+        Ok(Self {
+            xmax: Xid8(xmax),
+            running,
+            news_up_to: request.news_up_to,
+            owned: bits(&request.partitions),
+            limit: rows + 1,
+            page_after: request.page_after.unwrap_or(i64::MAX),
+            page_rows: rows,
+            retry,
+            available,
+        })
+    }
+
+    fn list(&self) -> [&(dyn ToSql + Sync); 11] {
+        [
+            &self.xmax,
+            &self.running,
+            &self.news_up_to,
+            &self.owned,
+            &self.limit,
+            &self.page_after,
+            &self.page_rows,
+            &self.retry.0,
+            &self.retry.1,
+            &self.available.0,
+            &self.available.1,
+        ]
+    }
+}
+
+/// `bit(256)` in text: bit n is partition n.
+fn bits(partitions: &PartitionSet) -> String {
+    use crate::relay::rules::Partition;
+    let bit = |no| {
+        if partitions.contains(Partition(no)) {
+            '1'
+        } else {
+            '0'
+        }
+    };
+    (0..=u8::MAX).map(bit).collect()
+}
+
+fn reading(
+    request: &ReadRequest,
+    snapshot: Snapshot,
+    now: SystemTime,
+    lines: &[Line],
+) -> Result<Reading, StoreError> {
+    let part = |no: i32| lines.iter().filter(move |line| line.part == no);
+    let mut news = Vec::new();
+    let mut more_news_from = None;
+    for (place, line) in part(NEWS).enumerate() {
+        if place == request.limit {
+            more_news_from = Some(line.id);
+        } else {
+            news.push(line.found()?);
+        }
+    }
+    let mut page = Vec::new();
+    for line in part(PAGE).filter(|line| line.usable) {
+        page.push(line.found()?);
+    }
+    let walked = part(PAGE).count();
+    let last = part(PAGE).map(|line| line.id).max();
+    let walked_to = (walked == request.limit).then(|| last.or(request.page_after).unwrap_or(0));
+    let mut due = Vec::new();
+    let since = request.since.as_ref();
+    let (retry, more_retry) = fallen_due(
+        part(DUE_RETRY),
+        request.limit,
+        since.map(|since| since.retry),
+        now,
+        &mut due,
+    )?;
+    let (available, more_available) = fallen_due(
+        part(DUE_AVAILABLE),
+        request.limit,
+        since.map(|since| since.available),
+        now,
+        &mut due,
+    )?;
+    let position = Position {
+        snapshot,
+        retry,
+        available,
+    };
+    let more_due = more_retry || more_available;
+    Ok(Reading {
+        seq: request.seq,
+        position,
+        news,
+        more_news_from,
+        page,
+        walked_to,
+        due,
+        more_due,
+    })
+}
+
+/// Takes rows that fell due, and tells up to where, and whether there are more.
+fn fallen_due<'a>(
+    lines: impl Iterator<Item = &'a Line>,
+    limit: usize,
+    since: Option<DueMark>,
+    now: SystemTime,
+    due: &mut Vec<Found>,
+) -> Result<(DueMark, bool), StoreError> {
+    // A clock that was set back must not hide what falls due from now on.
+    let mut taken = since.map(|since| DueMark {
+        at: since.at.min(now),
+        id: since.id,
+    });
+    let all = DueMark {
+        at: now,
+        id: i64::MAX,
+    };
+    for (place, line) in lines.enumerate() {
+        if place == limit {
+            return Ok((taken.unwrap_or(all), true));
+        }
+        taken = line.due_at.map(|at| DueMark { at, id: line.id });
+        if line.usable {
+            due.push(line.found()?);
+        }
+    }
+    Ok((all, false))
+}

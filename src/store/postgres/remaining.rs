@@ -1,0 +1,70 @@
+//! What is left in the outbox, by why it is left.
+
+use std::fmt;
+
+use super::reader::within;
+use super::row::get;
+use super::store::PgStore;
+use crate::store::StoreError;
+
+/// Counting stops here: a person wants to know whether it is many.
+const ENOUGH: i64 = 10_000;
+
+/// A number of rows, exact up to 10,000.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Count(i64);
+
+impl fmt::Display for Count {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0 > ENOUGH {
+            write!(f, "more than {ENOUGH}")
+        } else {
+            self.0.fmt(f)
+        }
+    }
+}
+
+/// Rows that are not sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Remaining {
+    /// Could be sent now; held back by what refuses them or by a row of their key.
+    pub due: Count,
+    /// `available_at` lies ahead.
+    pub scheduled: Count,
+    /// `retry_at` lies ahead.
+    pub waiting: Count,
+    /// In quarantine.
+    pub quarantined: Count,
+}
+
+/// Counts what is left, over a connection of its own.
+///
+/// # Errors
+/// [`StoreError`] as ever.
+pub async fn remaining(store: &PgStore) -> Result<Remaining, StoreError> {
+    let session = store.session("status").await?;
+    let (relation, quarantine) = (store.outbox.quoted(), store.outbox.sibling("quarantine"));
+    let count = |condition: &str| {
+        format!(
+            "(SELECT count(*) FROM (SELECT FROM {relation} WHERE sent_at IS NULL AND {condition} \
+             LIMIT {ENOUGH} + 1) AS counted)"
+        )
+    };
+    let scheduled = "available_at IS NOT NULL AND available_at > statement_timestamp()";
+    let waiting = "retry_at IS NOT NULL AND retry_at > statement_timestamp()";
+    let due = "id > 0 AND (available_at IS NULL OR available_at <= statement_timestamp()) \
+         AND (retry_at IS NULL OR retry_at <= statement_timestamp())";
+    let (due, scheduled, waiting) = (count(due), count(scheduled), count(waiting));
+    let sql = format!(
+        "SELECT {due}, {scheduled}, {waiting}, \
+         (SELECT count(*) FROM (SELECT FROM {quarantine} LIMIT {ENOUGH} + 1) AS counted)"
+    );
+    let row = session.client.query_one(&sql, &[]);
+    let row = within(store.deadline(), "count what is left", row).await?;
+    Ok(Remaining {
+        due: Count(get(&row, 0)?),
+        scheduled: Count(get(&row, 1)?),
+        waiting: Count(get(&row, 2)?),
+        quarantined: Count(get(&row, 3)?),
+    })
+}

@@ -1,0 +1,120 @@
+//! From a result row to a found row.
+
+use std::time::{Duration, SystemTime};
+
+use tokio_postgres::Row;
+
+use super::sqlstate::store_error;
+use super::values::PayloadBytes;
+use crate::message::{Body, OutboxRow, RowId};
+use crate::relay::rules::{Found, Partition};
+use crate::store::StoreError;
+
+/// One line of the answer to a read.
+pub(super) struct Line {
+    /// Which part of the read it belongs to.
+    pub(super) part: i32,
+    /// The row's id; 0 for the head.
+    pub(super) id: i64,
+    /// When it fell due, if that is why it was found.
+    pub(super) due_at: Option<SystemTime>,
+    /// It may be sent now, and by us.
+    pub(super) usable: bool,
+    row: Row,
+}
+
+/// Positions of the columns of [`super::read_sql::read`].
+mod column {
+    pub(super) const PART: usize = 0;
+    pub(super) const ID: usize = 1;
+    pub(super) const MESSAGE_ID: usize = 2;
+    pub(super) const EXCHANGE: usize = 3;
+    pub(super) const ROUTING_KEY: usize = 4;
+    pub(super) const ORDERING_KEY: usize = 5;
+    pub(super) const HEADERS: usize = 6;
+    pub(super) const TYPE: usize = 7;
+    pub(super) const CORRELATION_ID: usize = 8;
+    pub(super) const CONTENT_TYPE: usize = 9;
+    pub(super) const PROPERTIES: usize = 10;
+    pub(super) const CREATED_AT: usize = 11;
+    pub(super) const ATTEMPTS: usize = 12;
+    pub(super) const HASH: usize = 13;
+    pub(super) const DUE_AT: usize = 14;
+    pub(super) const USABLE: usize = 15;
+    pub(super) const WAIT: usize = 16;
+    pub(super) const STORED: usize = 17;
+    pub(super) const PAYLOAD: usize = 18;
+}
+
+/// Where the payload stands in the answer to a read.
+pub(super) const PAYLOAD: usize = column::PAYLOAD;
+
+impl Line {
+    pub(super) fn new(row: Row) -> Result<Self, StoreError> {
+        Ok(Self {
+            part: get(&row, column::PART)?,
+            id: get::<Option<i64>>(&row, column::ID)?.unwrap_or(0),
+            due_at: get(&row, column::DUE_AT)?,
+            usable: get(&row, column::USABLE)?,
+            row,
+        })
+    }
+
+    /// The head's snapshot, recovery flag, server start and clock.
+    pub(super) fn head(&self) -> Result<(String, bool, String, SystemTime), StoreError> {
+        let recovery: String = get(&self.row, column::EXCHANGE)?;
+        Ok((
+            get(&self.row, column::MESSAGE_ID)?,
+            recovery == "true",
+            get(&self.row, column::ROUTING_KEY)?,
+            get(&self.row, column::CREATED_AT)?,
+        ))
+    }
+
+    pub(super) fn found(&self) -> Result<Found, StoreError> {
+        let row = &self.row;
+        let ordering_key: Option<String> = get(row, column::ORDERING_KEY)?;
+        let hash = get::<i64>(row, column::HASH)?.cast_unsigned();
+        let key = ordering_key.is_some().then_some(hash);
+        let wait: Option<f64> = get(row, column::WAIT)?;
+        let stored: Option<i32> = get(row, column::STORED)?;
+        let payload: Option<PayloadBytes> = get(row, column::PAYLOAD)?;
+        let attempts: i32 = get(row, column::ATTEMPTS)?;
+        let (payload, deferred) = match (payload, stored) {
+            (Some(PayloadBytes(bytes)), _) => (Body::Bytes(bytes), None),
+            (None, Some(stored)) => (Body::Null, Some(u64::from(stored.unsigned_abs()))),
+            (None, None) => (Body::Null, None),
+        };
+        let outbox_row = OutboxRow {
+            id: RowId(self.id),
+            message_id: get(row, column::MESSAGE_ID)?,
+            exchange: get(row, column::EXCHANGE)?,
+            routing_key: get(row, column::ROUTING_KEY)?,
+            ordering_key,
+            payload,
+            headers: get(row, column::HEADERS)?,
+            message_type: get(row, column::TYPE)?,
+            correlation_id: get(row, column::CORRELATION_ID)?,
+            content_type: get(row, column::CONTENT_TYPE)?,
+            properties: get(row, column::PROPERTIES)?,
+            created_at: get(row, column::CREATED_AT)?,
+            attempts: u32::try_from(attempts).unwrap_or(0),
+        };
+        let partition = Partition(hash.to_le_bytes()[0]);
+        let wait = wait.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+        let found = Found::whole(outbox_row, key, partition, wait);
+        Ok(match deferred {
+            Some(stored) => found.deferred(stored),
+            None => found,
+        })
+    }
+}
+
+/// A column's value; a mismatch is told with the column's place and type, never its value.
+pub(super) fn get<'a, T: tokio_postgres::types::FromSql<'a>>(
+    row: &'a Row,
+    column: usize,
+) -> Result<T, StoreError> {
+    row.try_get(column)
+        .map_err(|error| store_error("read rows", &error))
+}

@@ -1,0 +1,72 @@
+//! The statements that write down what became of rows.
+//!
+//! Rows are locked in the order of their ids, without waiting: two writers never deadlock, and
+//! a row that somebody holds is left for later.
+
+use super::ident::Outbox;
+use crate::config::OnSent;
+
+/// Ids are looked up one by one, whatever the statistics say.
+pub(super) const PLANNER: &str = "SET enable_seqscan = off; SET enable_bitmapscan = off; \
+     SET enable_hashjoin = off; SET enable_mergejoin = off; SET jit = off";
+
+fn target(outbox: &Outbox) -> String {
+    format!(
+        "WITH target AS MATERIALIZED (SELECT id FROM {} WHERE id = ANY ($1::bigint[]) \
+         AND sent_at IS NULL ORDER BY id FOR UPDATE SKIP LOCKED)",
+        outbox.quoted()
+    )
+}
+
+/// $1 ids. Returns those written.
+pub(super) fn sent(outbox: &Outbox, on_sent: OnSent) -> String {
+    let (target, relation) = (target(outbox), outbox.quoted());
+    match on_sent {
+        OnSent::Mark => format!(
+            "{target} UPDATE {relation} AS m SET sent_at = pg_catalog.clock_timestamp() \
+             FROM target WHERE m.id = target.id RETURNING m.id"
+        ),
+        OnSent::Delete => format!(
+            "{target} DELETE FROM {relation} AS m USING target WHERE m.id = target.id RETURNING m.id"
+        ),
+    }
+}
+
+/// $1 ids, $2 delays in seconds, $3 attempts, $4 errors. Returns those written.
+pub(super) fn retry(outbox: &Outbox) -> String {
+    let (target, relation) = (target(outbox), outbox.quoted());
+    format!(
+        "{target}, news AS (SELECT * FROM unnest($1::bigint[], $2::float8[], $3::int[], $4::text[]) \
+           AS news (id, delay, attempts, error)) \
+         UPDATE {relation} AS m SET attempts = news.attempts, last_error = news.error, \
+           retry_at = pg_catalog.clock_timestamp() + pg_catalog.make_interval(secs => news.delay) \
+         FROM target JOIN news USING (id) WHERE m.id = target.id RETURNING m.id"
+    )
+}
+
+/// Columns that quarantine has in common with the outbox.
+const KEPT: &str = "id, message_id, exchange, routing_key, ordering_key, payload, headers, type, \
+     correlation_id, content_type, properties, available_at, created_at, attempts, retry_at, \
+     last_error, sent_at, xid";
+
+/// $1 ids, $2 reason classes, $3 reasons. Returns those moved, in one transaction.
+pub(super) fn quarantine(outbox: &Outbox) -> String {
+    let (target, relation) = (target(outbox), outbox.quoted());
+    let quarantine = outbox.sibling("quarantine");
+    format!(
+        "{target}, why AS (SELECT * FROM unnest($1::bigint[], $2::text[], $3::text[]) \
+           AS why (id, class, reason)), \
+         moved AS (DELETE FROM {relation} AS m USING target WHERE m.id = target.id RETURNING m.*) \
+         INSERT INTO {quarantine} ({KEPT}, reason_class, reason, first_failed_at, last_failed_at) \
+         SELECT {KEPT}, why.class, why.reason, pg_catalog.clock_timestamp(), pg_catalog.clock_timestamp() \
+         FROM moved JOIN why USING (id) RETURNING id"
+    )
+}
+
+/// $1 ids. Returns those that are still pending.
+pub(super) fn pending(outbox: &Outbox) -> String {
+    format!(
+        "SELECT id FROM {} WHERE id = ANY ($1::bigint[]) AND sent_at IS NULL",
+        outbox.quoted()
+    )
+}

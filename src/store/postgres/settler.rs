@@ -1,0 +1,216 @@
+//! The settling session: writes down what became of rows.
+//!
+//! A row that the application holds locked never stops the batch: it is skipped and told.
+
+use std::collections::{HashMap, HashSet};
+use std::time::Duration;
+
+use tokio_postgres::types::ToSql;
+use tokio_postgres::{Row, Statement};
+
+use super::ident::Outbox;
+use super::reader::within;
+use super::row::get;
+use super::session::{Session, ended};
+use super::settle_sql;
+use super::sqlstate::store_error;
+use crate::config::OnSent;
+use crate::message::RowId;
+use crate::relay::rules::{SettleReport, Settlement, Ticket, Verdict};
+use crate::store::{Settler, StoreError};
+
+/// Settles an outbox over one session.
+pub struct PgSettler {
+    session: Session,
+    sent: Statement,
+    retry: Statement,
+    quarantine: Statement,
+    pending: Statement,
+    deadline: Duration,
+}
+
+impl PgSettler {
+    pub(super) async fn open(
+        session: Session,
+        outbox: &Outbox,
+        on_sent: OnSent,
+        deadline: Duration,
+    ) -> Result<Self, StoreError> {
+        let failed = |error: tokio_postgres::Error| {
+            store_error(format!("prepare to settle {outbox}"), &error)
+        };
+        let client = &session.client;
+        client
+            .batch_execute(settle_sql::PLANNER)
+            .await
+            .map_err(failed)?;
+        let sent = client
+            .prepare(&settle_sql::sent(outbox, on_sent))
+            .await
+            .map_err(failed)?;
+        let retry = client
+            .prepare(&settle_sql::retry(outbox))
+            .await
+            .map_err(failed)?;
+        let quarantine = client
+            .prepare(&settle_sql::quarantine(outbox))
+            .await
+            .map_err(failed)?;
+        let pending = client
+            .prepare(&settle_sql::pending(outbox))
+            .await
+            .map_err(failed)?;
+        Ok(Self {
+            session,
+            sent,
+            retry,
+            quarantine,
+            pending,
+            deadline,
+        })
+    }
+
+    async fn run(
+        &self,
+        statement: &Statement,
+        parameters: &[&(dyn ToSql + Sync)],
+    ) -> Result<HashSet<i64>, StoreError> {
+        let rows = self.session.client.query(statement, parameters);
+        ids(&within(self.deadline, "settle rows", rows).await?)
+    }
+
+    async fn mark_sent(&self, batch: &Batch) -> Result<HashSet<i64>, StoreError> {
+        if batch.sent.is_empty() {
+            return Ok(HashSet::new());
+        }
+        self.run(&self.sent, &[&batch.sent]).await
+    }
+
+    async fn let_wait(&self, batch: &Batch) -> Result<HashSet<i64>, StoreError> {
+        if batch.retry.is_empty() {
+            return Ok(HashSet::new());
+        }
+        let parameters: [&(dyn ToSql + Sync); 4] =
+            [&batch.retry, &batch.delays, &batch.attempts, &batch.errors];
+        self.run(&self.retry, &parameters).await
+    }
+
+    async fn move_away(&self, batch: &Batch) -> Result<HashSet<i64>, StoreError> {
+        if batch.unfit.is_empty() {
+            return Ok(HashSet::new());
+        }
+        self.run(
+            &self.quarantine,
+            &[&batch.unfit, &batch.classes, &batch.reasons],
+        )
+        .await
+    }
+}
+
+impl Settler for PgSettler {
+    async fn settle(&mut self, batch: &[Settlement]) -> Result<SettleReport, StoreError> {
+        let sorted = Batch::of(batch);
+        // In this order on the wire: a row that waited and was then sent ends as sent.
+        let (retried, sent, moved) = tokio::try_join!(
+            self.let_wait(&sorted),
+            self.mark_sent(&sorted),
+            self.move_away(&sorted)
+        )?;
+        let written = |settlement: &&Settlement| match settlement.verdict {
+            Verdict::Sent(_) => sent.contains(&settlement.id.0),
+            Verdict::RetryAt { .. } => retried.contains(&settlement.id.0),
+            Verdict::Quarantine(_) => moved.contains(&settlement.id.0),
+        };
+        let name = |settlement: &Settlement| (settlement.id, settlement.ticket);
+        let (done, rest): (Vec<&Settlement>, Vec<&Settlement>) = batch.iter().partition(written);
+        let mut report = SettleReport {
+            written: done.into_iter().map(name).collect(),
+            ..SettleReport::default()
+        };
+        if rest.is_empty() {
+            return Ok(report);
+        }
+        let left: Vec<i64> = rest.iter().map(|settlement| settlement.id.0).collect();
+        let pending = self.run(&self.pending, &[&left]).await?;
+        for settlement in rest {
+            if pending.contains(&settlement.id.0) {
+                report.locked.push(settlement.ticket);
+            } else {
+                report.gone.push(name(settlement));
+            }
+        }
+        Ok(report)
+    }
+
+    async fn ended(&mut self) -> StoreError {
+        ended(&mut self.session.closed).await
+    }
+}
+
+fn ids(rows: &[Row]) -> Result<HashSet<i64>, StoreError> {
+    rows.iter().map(|row| get(row, 0)).collect()
+}
+
+/// A batch, sorted by what is to be done, in PostgreSQL's types.
+#[derive(Default)]
+struct Batch {
+    sent: Vec<i64>,
+    retry: Vec<i64>,
+    /// Seconds.
+    delays: Vec<f64>,
+    attempts: Vec<i32>,
+    errors: Vec<String>,
+    unfit: Vec<i64>,
+    classes: Vec<&'static str>,
+    reasons: Vec<String>,
+}
+
+impl Batch {
+    fn of(settlements: &[Settlement]) -> Self {
+        let mut batch = Self::default();
+        for (RowId(id), verdict) in latest(settlements) {
+            match verdict {
+                Verdict::Sent(_) => batch.sent.push(id),
+                Verdict::RetryAt {
+                    delay,
+                    attempts,
+                    error,
+                } => {
+                    batch.retry.push(id);
+                    batch.delays.push(delay.as_secs_f64());
+                    batch
+                        .attempts
+                        .push(i32::try_from(*attempts).unwrap_or(i32::MAX));
+                    batch.errors.push(storable(error));
+                }
+                Verdict::Quarantine(unfit) => {
+                    batch.unfit.push(id);
+                    batch.classes.push(unfit.class.as_str());
+                    batch.reasons.push(storable(&unfit.reason));
+                }
+            }
+        }
+        batch
+    }
+}
+
+/// Of several waits of one row in a batch only the last counts.
+fn latest(settlements: &[Settlement]) -> Vec<(RowId, &Verdict)> {
+    let wait = |s: &&Settlement| matches!(s.verdict, Verdict::RetryAt { .. });
+    let waits: HashMap<RowId, Ticket> = settlements
+        .iter()
+        .filter(wait)
+        .map(|s| (s.id, s.ticket))
+        .collect();
+    let counts = |s: &&Settlement| !wait(s) || waits.get(&s.id) == Some(&s.ticket);
+    settlements
+        .iter()
+        .filter(counts)
+        .map(|s| (s.id, &s.verdict))
+        .collect()
+}
+
+/// `text` cannot hold U+0000.
+fn storable(text: &str) -> String {
+    text.replace('\0', "\u{fffd}")
+}
