@@ -54,6 +54,12 @@ pub trait Link: Send + Sync + 'static {
     /// The negotiated largest frame, in bytes.
     fn frame_max(&self) -> u32;
 
+    /// The user as whom the connection is logged in, if it is known: what a message's `user_id`
+    /// must be. A client certificate does not tell.
+    fn login(&self) -> Option<&str> {
+        None
+    }
+
     /// Open, blocked by an alarm, or lost; the last word is always `Lost`.
     fn state(&self) -> watch::Receiver<LinkState>;
 
@@ -64,7 +70,8 @@ pub trait Link: Send + Sync + 'static {
 /// One channel in confirm mode, owned by one task and never shared: a lapin channel cloned
 /// between tasks attaches confirms to the wrong messages.
 pub trait Channel: Send + 'static {
-    /// Hands a batch to the channel in order. Does not wait for the socket, let alone for
+    /// Hands a batch to the channel in order. A row must not be in flight twice on one channel:
+    /// returned messages are told apart by the row's id. Does not wait for the socket, let alone for
     /// confirms: [`Channel::judged`] drives both.
     fn publish(&mut self, batch: Vec<Arc<Publication>>) -> impl Future<Output = ()> + Send;
 

@@ -5,9 +5,11 @@
 mod support;
 
 mod lapin_facts;
+mod on_rabbitmq;
 mod publisher;
 mod publisher_amqp;
 mod publisher_faults;
 mod publisher_scripted;
+mod publisher_throughput;
 mod publisher_tls;
 mod rows;

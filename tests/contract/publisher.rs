@@ -301,7 +301,7 @@ macro_rules! suite {
         mod rabbitmq {
             $(#[tokio::test]
             async fn $test() {
-                super::$test(&crate::publisher_amqp::OnRabbitMq::start().await).await;
+                super::$test(&crate::on_rabbitmq::OnRabbitMq::start().await).await;
             })*
         }
     };

@@ -1,184 +1,17 @@
-//! The stage on RabbitMQ, and what only it can show: that a consumer gets what a row says.
+//! What only RabbitMQ can show: that a consumer gets what a row says.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
-use futures_util::StreamExt;
 use lapin::message::Delivery;
-use lapin::options::{
-    BasicConsumeOptions, ExchangeDeleteOptions, QueueBindOptions, QueueDeclareOptions,
-};
 use lapin::types::{AMQPValue, FieldTable};
-use lapin::{ConnectionProperties, ExchangeKind};
-use outbox_relay::broker::{AmqpBroker, Broker, BrokerError, Channel, Link, LossCause, Outcome};
-use outbox_relay::config::{BrokerAccess, BrokerEndpoint, Login};
+use outbox_relay::broker::{Broker, BrokerError, Channel, Link, LossCause, Outcome};
+use outbox_relay::config::Login;
 use outbox_relay::message::{Body, OutboxRow, RowId};
-use tokio::sync::OnceCell;
-use tokio::time::timeout;
 
+use crate::on_rabbitmq::{OnRabbitMq, broker, endpoint};
 use crate::publisher::{Stage, is_confirmed, judged, lost};
 use crate::rows::{of, publication, row};
 use crate::support::PATIENCE;
-use crate::support::rabbit::{Rabbit, Vhost};
-
-/// One broker for all tests that leave it in peace.
-async fn shared() -> &'static Rabbit {
-    static SHARED: OnceCell<Rabbit> = OnceCell::const_new();
-    SHARED.get_or_init(Rabbit::start).await
-}
-
-/// A virtual host on the shared broker.
-pub struct OnRabbitMq {
-    pub vhost: Vhost,
-    pub broker: AmqpBroker,
-    _connection: lapin::Connection,
-    pub admin: lapin::Channel,
-}
-
-/// `guest` on a port of this machine.
-pub fn endpoint(port: u16, vhost: &str) -> BrokerEndpoint {
-    BrokerEndpoint {
-        host: "127.0.0.1".to_owned(),
-        port,
-        vhost: vhost.to_owned(),
-        tls: None,
-        login: Login::Plain {
-            user: "guest".to_owned(),
-            password: "guest".into(),
-        },
-        heartbeat: Duration::from_secs(10),
-        connect_timeout: Duration::from_secs(20),
-    }
-}
-
-/// A broker at these endpoints, with that patience for confirms.
-pub fn broker(endpoints: Vec<BrokerEndpoint>, confirm_timeout: Duration) -> AmqpBroker {
-    AmqpBroker::new(move || {
-        Ok(BrokerAccess {
-            endpoints: endpoints.clone(),
-            confirm_timeout,
-        })
-    })
-}
-
-/// The port in a URL of the test harness.
-pub fn port(url: &str) -> u16 {
-    let authority = url.split('/').nth(2).expect("a URL");
-    let port = authority.rsplit(':').next().expect("a port");
-    port.parse().expect("a number")
-}
-
-impl OnRabbitMq {
-    pub async fn start() -> Self {
-        let vhost = shared().await.create_vhost().await;
-        let there = endpoint(port(&vhost.url), &vhost.name);
-        let connection = lapin::Connection::connect(&vhost.url, ConnectionProperties::default())
-            .await
-            .expect("the broker lets us in");
-        Self {
-            broker: broker(vec![there], Duration::from_secs(30)),
-            admin: connection.create_channel().await.expect("a channel"),
-            vhost,
-            _connection: connection,
-        }
-    }
-
-    async fn declare(&self, queue: &str, arguments: FieldTable) {
-        let durable = QueueDeclareOptions {
-            durable: true,
-            ..QueueDeclareOptions::default()
-        };
-        let declared = self.admin.queue_declare(queue.into(), durable, arguments);
-        declared.await.expect("the queue can be declared");
-    }
-
-    /// The next messages of a queue, acknowledged.
-    pub async fn consume(&self, queue: &str, count: usize) -> Vec<Delivery> {
-        let acked = BasicConsumeOptions {
-            no_ack: true,
-            ..BasicConsumeOptions::default()
-        };
-        let consumer = self
-            .admin
-            .basic_consume(queue.into(), "".into(), acked, FieldTable::default())
-            .await
-            .expect("the queue exists");
-        let all = consumer
-            .take(count)
-            .map(|d| d.expect("a delivery"))
-            .collect();
-        timeout(PATIENCE, all).await.expect("in time")
-    }
-}
-
-impl Stage for OnRabbitMq {
-    type Broker = AmqpBroker;
-
-    fn broker(&self) -> &AmqpBroker {
-        &self.broker
-    }
-
-    async fn declare_exchange(&self, exchange: &str) {
-        let (kind, none) = (ExchangeKind::Direct, FieldTable::default());
-        let declared = self
-            .admin
-            .exchange_declare(exchange.into(), kind, Default::default(), none);
-        declared.await.expect("the exchange can be declared");
-    }
-
-    async fn delete_exchange(&self, exchange: &str) {
-        let options = ExchangeDeleteOptions::default();
-        let deleted = self.admin.exchange_delete(exchange.into(), options);
-        deleted.await.expect("the exchange can be deleted");
-    }
-
-    async fn declare_queue(&self, queue: &str) {
-        self.declare(queue, FieldTable::default()).await;
-    }
-
-    async fn declare_limited_queue(&self, queue: &str, max_length: u32) {
-        let mut arguments = FieldTable::default();
-        arguments.insert(
-            "x-max-length".into(),
-            AMQPValue::LongLongInt(max_length.into()),
-        );
-        let overflow = AMQPValue::LongString("reject-publish".into());
-        arguments.insert("x-overflow".into(), overflow);
-        self.declare(queue, arguments).await;
-    }
-
-    async fn bind(&self, exchange: &str, routing_key: &str, queue: &str) {
-        let bound = self.admin.queue_bind(
-            queue.into(),
-            exchange.into(),
-            routing_key.into(),
-            QueueBindOptions::default(),
-            FieldTable::default(),
-        );
-        bound.await.expect("the binding can be made");
-    }
-
-    async fn length(&self, queue: &str) -> usize {
-        let passive = QueueDeclareOptions {
-            passive: true,
-            ..QueueDeclareOptions::default()
-        };
-        let found = self
-            .admin
-            .queue_declare(queue.into(), passive, FieldTable::default());
-        let queue = found.await.expect("the queue exists");
-        usize::try_from(queue.message_count()).expect("a small number")
-    }
-
-    async fn close_connections(&self) {
-        let name = &self.vhost.name;
-        let close = format!(
-            "rabbit_connection_tracking:close_connections(\
-             rabbit_connection_tracking:list(<<\"{name}\">>), \"test\", 0)"
-        );
-        shared().await.eval(&close).await;
-    }
-}
 
 #[tokio::test]
 async fn messages_arrive_in_order() {
@@ -346,7 +179,7 @@ async fn what_validation_could_not_know_is_the_rows_fault() {
 #[tokio::test]
 async fn the_reason_of_a_refused_login_is_told_without_the_password() {
     let stage = OnRabbitMq::start().await;
-    let mut there = endpoint(port(&stage.vhost.url), &stage.vhost.name);
+    let mut there = endpoint(stage.port(), &stage.vhost.name);
     there.login = Login::Plain {
         user: "guest".to_owned(),
         password: "canary".into(),
@@ -359,7 +192,7 @@ async fn the_reason_of_a_refused_login_is_told_without_the_password() {
     );
     assert!(!error.contains("canary"), "{error}");
 
-    let there = endpoint(port(&stage.vhost.url), "missing");
+    let there = endpoint(stage.port(), "missing");
     let error = broker(vec![there], PATIENCE)
         .connect()
         .await
@@ -377,7 +210,7 @@ async fn hosts_are_tried_in_order() {
     let nobody = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let closed = endpoint(nobody.local_addr().unwrap().port(), "/");
     drop(nobody);
-    let there = endpoint(port(&stage.vhost.url), &stage.vhost.name);
+    let there = endpoint(stage.port(), &stage.vhost.name);
     let second = broker(vec![closed.clone(), there], PATIENCE)
         .connect()
         .await;

@@ -1,20 +1,22 @@
 //! Servers that are silent, frozen or out of memory: every wait ends, and says which it was.
 
 use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
 use std::time::Duration;
 
 use outbox_relay::broker::{AmqpLink, Broker, BrokerError, Channel, Link, LinkState, LossCause};
 use outbox_relay::config::{BrokerEndpoint, BrokerTls, Certificates};
-use outbox_relay::message::RowId;
+use outbox_relay::message::{Body, Publication, RowId};
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::io::AsyncReadExt;
 use tokio::net::TcpListener;
 use tokio::time::{Instant, timeout};
 
+use crate::on_rabbitmq::{OnRabbitMq, broker, endpoint};
 use crate::publisher::{is_confirmed, judged, lost};
-use crate::publisher_amqp::{broker, endpoint};
-use crate::rows::publication;
+use crate::rows::{of, publication, row};
 use crate::support::PATIENCE;
+use crate::support::proxy::{Fault, Proxy};
 use crate::support::rabbit::Rabbit;
 
 const SHORT: Duration = Duration::from_secs(1);
@@ -158,18 +160,49 @@ async fn everything_else_ends_too(link: AmqpLink) {
 }
 
 #[tokio::test]
+async fn a_network_that_silently_drops_everything_is_noticed_by_heartbeats() {
+    let stage = OnRabbitMq::start().await;
+    let proxy = Proxy::start(stage.port()).await;
+    let there = BrokerEndpoint {
+        heartbeat: Duration::from_secs(1),
+        ..endpoint(proxy.port(), &stage.vhost.name)
+    };
+    let link = broker(vec![there], PATIENCE)
+        .connect()
+        .await
+        .expect("let in");
+    let mut channel = link.open_channel().await.expect("a channel");
+    proxy.set(Fault::Stall);
+    let cut = Instant::now();
+    channel.publish(vec![publication(1, "", "q")]).await;
+    let (_, lost) = lost(&mut channel).await;
+    assert!(
+        matches!(lost.cause, LossCause::Connection { .. }),
+        "{lost:?}"
+    );
+    assert_eq!(lost.unknown, [RowId(1)]);
+    assert!(
+        cut.elapsed() < Duration::from_secs(4),
+        "within three heartbeats, and a little"
+    );
+}
+
+#[tokio::test]
 async fn a_memory_alarm_is_seen_and_survived() {
     let rabbit = Rabbit::start().await;
-    let there = broker(vec![impatient(rabbit.port())], SHORT);
+    let heartbeat = Duration::from_secs(1);
+    let there = BrokerEndpoint {
+        heartbeat,
+        ..impatient(rabbit.port())
+    };
+    let there = broker(vec![there], SHORT);
     let link = there.connect().await.expect("let in");
     let other = there.connect().await.expect("let in");
     let mut channel = link.open_channel().await.expect("a channel");
     let mut other_channel = other.open_channel().await.expect("a channel");
     rabbit.raise_memory_alarm().await;
     // Connections are blocked when they publish; nobody reads what they say then.
-    channel
-        .publish((0..100).map(|id| publication(id, "", "nowhere")).collect())
-        .await;
+    channel.publish((0..100).map(large).collect()).await;
     other_channel
         .publish(vec![publication(1, "", "nowhere")])
         .await;
@@ -183,7 +216,9 @@ async fn a_memory_alarm_is_seen_and_survived() {
             .clone();
         assert_eq!(state, LinkState::Blocked("low on memory".to_owned()));
     }
-    let early = timeout(3 * SHORT, channel.judged()).await;
+    // Longer than it would take to miss confirms, heartbeats, or acknowledgements of what is
+    // stuck in the socket.
+    let early = timeout(5 * heartbeat, channel.judged()).await;
     assert!(early.is_err(), "no confirm, and none missed: {early:?}");
     let asked = link.exchange_exists("any").await;
     assert!(
@@ -200,4 +235,11 @@ async fn a_memory_alarm_is_seen_and_survived() {
         "unroutable: {judged:?}"
     );
     assert_eq!(*link.state().borrow(), LinkState::Open);
+}
+
+/// So large that a hundred fill the socket's buffers when nobody reads.
+fn large(id: i64) -> Arc<Publication> {
+    let mut row = row(id, "", "nowhere");
+    row.payload = Body::Bytes(vec![b'x'; 200_000].into());
+    of(&row)
 }

@@ -7,8 +7,8 @@ use outbox_relay::broker::{AmqpLink, Broker, Channel, Link, LinkState, LossCause
 use outbox_relay::message::RowId;
 use tokio::time::timeout;
 
+use crate::on_rabbitmq::{broker, endpoint};
 use crate::publisher::{is_confirmed, judged, lost};
-use crate::publisher_amqp::{broker, endpoint};
 use crate::rows::publication;
 use crate::support::PATIENCE;
 use crate::support::scripted_broker::{Published, ScriptedBroker, Session};

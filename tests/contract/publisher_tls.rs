@@ -16,8 +16,8 @@ use tempfile::TempDir;
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
 
+use crate::on_rabbitmq::{broker, endpoint};
 use crate::publisher::{is_confirmed, judged};
-use crate::publisher_amqp::{broker, endpoint};
 use crate::rows::publication;
 use crate::support::PATIENCE;
 use crate::support::scripted_broker::ScriptedBroker;

@@ -21,7 +21,7 @@ use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
 
 use super::socket::{self, ShutOnDrop};
-use super::tls;
+use super::{tls, whole_seconds};
 use crate::broker::BrokerError;
 use crate::config::{BrokerEndpoint, BrokerTls, Login};
 
@@ -88,7 +88,7 @@ impl Steps<'_> {
             Err(_) => Err(BrokerError::Timeout {
                 host: self.endpoint.to_string(),
                 step,
-                seconds: self.endpoint.connect_timeout.as_secs(),
+                seconds: whole_seconds(self.endpoint.connect_timeout),
             }),
         }
     }
@@ -157,8 +157,7 @@ fn uri(endpoint: &BrokerEndpoint) -> AMQPUri {
 
 /// AMQP negotiates whole seconds, and zero would switch heartbeats off.
 fn heartbeat_seconds(heartbeat: Duration) -> u16 {
-    let seconds = heartbeat.as_millis().div_ceil(1000).max(1);
-    u16::try_from(seconds).unwrap_or(u16::MAX)
+    u16::try_from(whole_seconds(heartbeat).max(1)).unwrap_or(u16::MAX)
 }
 
 fn options(endpoint: &BrokerEndpoint) -> ConnectionProperties {

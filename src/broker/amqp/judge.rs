@@ -270,4 +270,6 @@ impl Judge {
 }
 
 #[cfg(test)]
+mod model;
+#[cfg(test)]
 mod tests;

@@ -14,8 +14,9 @@ use super::channel::AmqpChannel;
 use super::connect::Connected;
 use super::fault::{self, cause};
 use super::socket::ShutOnDrop;
+use super::whole_seconds;
 use crate::broker::{BrokerError, Link, LinkState, LossCause};
-use crate::config::BrokerEndpoint;
+use crate::config::{BrokerEndpoint, Login};
 
 /// How long a goodbye may take. Nothing depends on its success.
 const CLOSE_DEADLINE: Duration = Duration::from_secs(2);
@@ -30,6 +31,7 @@ pub struct AmqpLink {
     /// For questions whose answer may be the end of the channel.
     side: Mutex<Option<lapin::Channel>>,
     host: String,
+    login: Option<String>,
     answer_timeout: Duration,
     confirm_timeout: Duration,
 }
@@ -69,6 +71,10 @@ impl AmqpLink {
             faults: faults_seen,
             side: Mutex::new(None),
             host: endpoint.to_string(),
+            login: match &endpoint.login {
+                Login::Plain { user, .. } => Some(user.clone()),
+                Login::External => None,
+            },
             answer_timeout: endpoint.connect_timeout,
             confirm_timeout,
         }
@@ -84,7 +90,7 @@ impl AmqpLink {
             .map_err(|_| BrokerError::Timeout {
                 host: self.host.clone(),
                 step,
-                seconds: self.answer_timeout.as_secs(),
+                seconds: whole_seconds(self.answer_timeout),
             })
     }
 
@@ -157,6 +163,10 @@ impl Link for AmqpLink {
 
     fn frame_max(&self) -> u32 {
         self.connection.configuration().frame_max()
+    }
+
+    fn login(&self) -> Option<&str> {
+        self.login.as_deref()
     }
 
     fn state(&self) -> watch::Receiver<LinkState> {

@@ -92,3 +92,9 @@ fn failed(host: &str, step: &'static str, reason: String) -> BrokerError {
         reason,
     }
 }
+
+/// Rounded up.
+fn whole_seconds(span: Duration) -> u64 {
+    let seconds = span.as_millis().div_ceil(1000);
+    u64::try_from(seconds).unwrap_or(u64::MAX)
+}

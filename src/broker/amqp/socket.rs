@@ -7,6 +7,9 @@ use std::time::Duration;
 use socket2::{SockRef, Socket, TcpKeepalive};
 use tokio::net::TcpStream;
 
+/// Linux takes up to 32,767 s.
+const LONGEST_KEEPALIVE: Duration = Duration::from_secs(3600);
+
 /// Opens a connection to the first of the host's addresses that accepts. Has no deadline of
 /// its own.
 ///
@@ -16,13 +19,15 @@ pub(super) async fn open(host: &str, port: u16, heartbeat: Duration) -> io::Resu
     let stream = TcpStream::connect((host, port)).await?;
     stream.set_nodelay(true)?;
     let socket = SockRef::from(&stream);
-    // Heartbeats notice a silent peer after two intervals, but only while the client library's
-    // timers run; the kernel notices by itself when sent bytes are not acknowledged (tcp(7)).
+    // AMQP heartbeats notice a silent peer after two intervals; keepalives do so where they
+    // cannot, while nothing runs our timers. TCP_USER_TIMEOUT is left alone: it also ends a
+    // connection whose peer answers but does not read (tcp(7)), and that is just what RabbitMQ
+    // does for as long as an alarm lasts.
+    let interval = heartbeat.clamp(Duration::from_secs(1), LONGEST_KEEPALIVE);
     let keepalive = TcpKeepalive::new()
-        .with_time(heartbeat)
-        .with_interval(heartbeat);
+        .with_time(interval)
+        .with_interval(interval);
     socket.set_tcp_keepalive(&keepalive.with_retries(2))?;
-    socket.set_tcp_user_timeout(Some(2 * heartbeat))?;
     Ok(stream)
 }
 

@@ -80,7 +80,7 @@ impl Link for MemoryLink {
             return Ok(true);
         }
         self.answers("exchange.declare (passive)").await?;
-        Ok(self.broker.state().has_exchange(exchange))
+        Ok(self.broker.state().topology.has_exchange(exchange))
     }
 
     fn frame_max(&self) -> u32 {

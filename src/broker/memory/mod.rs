@@ -7,6 +7,7 @@
 
 mod link;
 mod state;
+mod topology;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -46,35 +47,35 @@ impl MemoryBroker {
 
     /// Declares an exchange. A binding decides what it does: see [`MemoryBroker::bind`].
     pub fn declare_exchange(&self, exchange: &str) {
-        self.change(|state| state.declare_exchange(exchange));
+        self.change(|state| state.topology.declare_exchange(exchange));
     }
 
     /// Deletes an exchange with its bindings; the next publication to it closes its channel.
     pub fn delete_exchange(&self, exchange: &str) {
-        self.change(|state| state.delete_exchange(exchange));
+        self.change(|state| state.topology.delete_exchange(exchange));
     }
 
     /// Declares a queue, which the default exchange reaches by its name.
     pub fn declare_queue(&self, queue: &str) {
         self.change(|state| {
-            state.queue(queue);
+            state.topology.queue(queue);
         });
     }
 
     /// Binds a queue to an exchange by a routing key; `#` takes every key.
     pub fn bind(&self, exchange: &str, routing_key: &str, queue: &str) {
-        self.change(|state| state.bind(exchange, routing_key, queue));
+        self.change(|state| state.topology.bind(exchange, routing_key, queue));
     }
 
     /// Removes a binding.
     pub fn unbind(&self, exchange: &str, routing_key: &str, queue: &str) {
-        self.change(|state| state.unbind(exchange, routing_key, queue));
+        self.change(|state| state.topology.unbind(exchange, routing_key, queue));
     }
 
     /// A queue that holds as much takes no more and has what else comes nacked, like a queue
     /// with `x-overflow = reject-publish`. `None` for no limit.
     pub fn limit_queue(&self, queue: &str, max_length: Option<usize>) {
-        self.change(|state| state.queue(queue).max_length = max_length);
+        self.change(|state| state.topology.queue(queue).max_length = max_length);
     }
 
     /// A stalled queue takes messages and confirms none, like a quorum queue without a leader.
@@ -85,7 +86,7 @@ impl MemoryBroker {
 
     /// Takes away, or gives back, the right to write to an exchange (403).
     pub fn refuse_writes(&self, exchange: &str, refused: bool) {
-        self.change(|state| state.refuse_writes(exchange, refused));
+        self.change(|state| state.topology.refuse_writes(exchange, refused));
     }
 
     /// Refuses connections with a reason, or lets them in again.
@@ -137,13 +138,13 @@ impl MemoryBroker {
     /// What a queue holds, oldest first.
     #[must_use]
     pub fn messages(&self, queue: &str) -> Vec<Arc<Publication>> {
-        self.state().messages(queue)
+        self.state().topology.messages(queue)
     }
 
     /// Takes everything out of a queue, oldest first.
     #[must_use]
     pub fn drain(&self, queue: &str) -> Vec<Arc<Publication>> {
-        std::mem::take(&mut self.state().queue(queue).messages)
+        std::mem::take(&mut self.state().topology.queue(queue).messages)
     }
 
     /// How many publications arrived in all, also those that were refused.

@@ -1,5 +1,5 @@
-//! What the broker in memory knows: topology, links, channels, and what became of publications.
-//! Pure: no waiting; time is handed in.
+//! What the broker in memory knows of links and channels, and what became of publications.
+//! Waits for nothing.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -8,6 +8,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
+use super::topology::Topology;
 use crate::broker::patience::Patience;
 use crate::broker::{ChannelLost, Confirmed, LinkState, LossCause, Outcome};
 use crate::message::{Publication, RowId};
@@ -17,9 +18,7 @@ pub(super) type Number = u64;
 
 #[derive(Default)]
 pub(super) struct State {
-    exchanges: BTreeMap<String, Vec<Binding>>,
-    queues: BTreeMap<String, Queue>,
-    refusing_writes: BTreeSet<String>,
+    pub(super) topology: Topology,
     pub(super) refusing_connects: Option<String>,
     blocked: Option<String>,
     pub(super) holding: bool,
@@ -30,18 +29,6 @@ pub(super) struct State {
     next: Number,
     links: BTreeMap<Number, watch::Sender<LinkState>>,
     channels: BTreeMap<Number, ChannelState>,
-}
-
-struct Binding {
-    routing_key: String,
-    queue: String,
-}
-
-#[derive(Default)]
-pub(super) struct Queue {
-    pub(super) messages: Vec<Arc<Publication>>,
-    pub(super) max_length: Option<usize>,
-    stalled: bool,
 }
 
 struct ChannelState {
@@ -62,7 +49,7 @@ struct Entry {
     fate: Fate,
 }
 
-enum Fate {
+pub(super) enum Fate {
     /// Not looked at: the connection is blocked.
     Waiting,
     Confirmed,
@@ -88,44 +75,8 @@ impl Fate {
 }
 
 impl State {
-    pub(super) fn declare_exchange(&mut self, exchange: &str) {
-        self.exchanges.entry(exchange.to_owned()).or_default();
-    }
-
-    pub(super) fn delete_exchange(&mut self, exchange: &str) {
-        self.exchanges.remove(exchange);
-    }
-
-    pub(super) fn has_exchange(&self, exchange: &str) -> bool {
-        exchange.is_empty() || self.exchanges.contains_key(exchange)
-    }
-
-    pub(super) fn queue(&mut self, queue: &str) -> &mut Queue {
-        self.queues.entry(queue.to_owned()).or_default()
-    }
-
-    pub(super) fn messages(&self, queue: &str) -> Vec<Arc<Publication>> {
-        let queue = self.queues.get(queue);
-        queue.map_or_else(Vec::new, |queue| queue.messages.clone())
-    }
-
-    pub(super) fn bind(&mut self, exchange: &str, routing_key: &str, queue: &str) {
-        self.queue(queue);
-        let bindings = self.exchanges.entry(exchange.to_owned()).or_default();
-        bindings.push(Binding {
-            routing_key: routing_key.to_owned(),
-            queue: queue.to_owned(),
-        });
-    }
-
-    pub(super) fn unbind(&mut self, exchange: &str, routing_key: &str, queue: &str) {
-        if let Some(bindings) = self.exchanges.get_mut(exchange) {
-            bindings.retain(|binding| binding.routing_key != routing_key || binding.queue != queue);
-        }
-    }
-
     pub(super) fn stall_queue(&mut self, queue: &str, stalled: bool) {
-        self.queue(queue).stalled = stalled;
+        self.topology.queue(queue).stalled = stalled;
         if stalled {
             return;
         }
@@ -141,13 +92,6 @@ impl State {
                 }
             }
         }
-    }
-
-    pub(super) fn refuse_writes(&mut self, exchange: &str, refused: bool) {
-        match refused {
-            true => self.refusing_writes.insert(exchange.to_owned()),
-            false => self.refusing_writes.remove(exchange),
-        };
     }
 
     pub(super) fn block(&mut self, reason: &str) {
@@ -291,65 +235,18 @@ impl State {
                 break;
             }
             if let Fate::Waiting = entry.fate {
-                match self.take(&entry.publication) {
+                self.publishes += 1;
+                match self.topology.take(&entry.publication) {
+                    Ok(_) if self.losing > 0 => {
+                        self.losing -= 1;
+                        entry.fate = Fate::Never;
+                    }
                     Ok(fate) => entry.fate = fate,
                     Err(cause) => channel.lost = Some(cause),
                 }
             }
         }
         self.channels.insert(number, channel);
-    }
-
-    fn take(&mut self, publication: &Arc<Publication>) -> Result<Fate, LossCause> {
-        self.publishes += 1;
-        let exchange = publication.exchange().as_str();
-        if !self.has_exchange(exchange) {
-            let text = format!("NOT_FOUND - no exchange '{exchange}' in vhost '/'");
-            return Err(LossCause::Closed { code: 404, text });
-        }
-        if self.refusing_writes.contains(exchange) {
-            let text = format!("ACCESS_REFUSED - access to exchange '{exchange}' refused");
-            return Err(LossCause::Closed { code: 403, text });
-        }
-        let queues = self.route(exchange, publication.routing_key().as_str());
-        let mut stalled = BTreeSet::new();
-        let mut nacked = false;
-        for name in &queues {
-            let queue = self.queue(name);
-            if queue
-                .max_length
-                .is_some_and(|max| queue.messages.len() >= max)
-            {
-                nacked = true;
-                continue;
-            }
-            queue.messages.push(Arc::clone(publication));
-            if queue.stalled {
-                stalled.insert(name.clone());
-            }
-        }
-        if self.losing > 0 {
-            self.losing -= 1;
-            return Ok(Fate::Never);
-        }
-        Ok(match () {
-            () if queues.is_empty() && publication.is_mandatory() => Fate::Returned,
-            () if nacked => Fate::Nacked,
-            () if stalled.is_empty() => Fate::Confirmed,
-            () => Fate::Stalled(stalled),
-        })
-    }
-
-    fn route(&self, exchange: &str, routing_key: &str) -> BTreeSet<String> {
-        if exchange.is_empty() {
-            let queue = self.queues.get_key_value(routing_key);
-            return queue.map(|(name, _)| name.clone()).into_iter().collect();
-        }
-        let bindings = self.exchanges.get(exchange).into_iter().flatten();
-        bindings
-            .filter(|b| b.routing_key == "#" || b.routing_key == routing_key)
-            .map(|b| b.queue.clone())
-            .collect()
     }
 
     /// What there is to report, if anything.
