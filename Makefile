@@ -35,5 +35,5 @@ servers: ## find or fetch PostgreSQL and RabbitMQ for tests and demo, and say wh
 	@$(SERVERS)
 
 $(TOOLS)/bin/cargo-deny:
-	cargo install --locked --root $(TOOLS) --target-dir $(TOOLS)/build cargo-deny@$(CARGO_DENY_VERSION)
+	cargo install --debug --locked --root $(TOOLS) --target-dir $(TOOLS)/build cargo-deny@$(CARGO_DENY_VERSION)
 	rm -rf $(TOOLS)/build
