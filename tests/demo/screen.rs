@@ -18,7 +18,7 @@ pub struct Screen {
 
 struct State {
     start: Instant,
-    /// The progress line as it stands on the terminal; empty if there is none.
+    /// The last progress line; empty if there is none.
     line: String,
     printed: Option<Instant>,
 }
@@ -87,9 +87,10 @@ impl Screen {
             let due = state
                 .printed
                 .is_none_or(|last| now - last > Duration::from_secs(2));
-            if due {
+            if due && state.line != line {
                 println!("{line}");
                 state.printed = Some(now);
+                state.line = line;
             }
         }
     }
@@ -97,7 +98,7 @@ impl Screen {
     /// The progress line stays as it is from now on.
     pub fn progress_ends(&self) {
         let mut state = self.state.lock().expect("no panic while held");
-        if !std::mem::take(&mut state.line).is_empty() {
+        if !std::mem::take(&mut state.line).is_empty() && self.terminal {
             println!();
         }
     }
@@ -134,7 +135,7 @@ impl Screen {
 
     /// The relay's last words, when something went wrong.
     pub fn relay_says(&self, lines: &[String]) {
-        println!("\n  The relay's last words:");
+        println!("  The relay's last words:");
         for line in &lines[lines.len().saturating_sub(20)..] {
             println!("    {line}");
         }
@@ -154,14 +155,11 @@ impl Screen {
 
     fn say(&self, mark: &str, text: &str) {
         let state = self.state.lock().expect("no panic while held");
-        let clear = if state.line.is_empty() {
-            ""
-        } else {
-            "\r\x1b[2K"
-        };
+        let redraw = self.terminal && !state.line.is_empty();
+        let clear = if redraw { "\r\x1b[2K" } else { "" };
         let seconds = format!("{:>4.1} s", state.start.elapsed().as_secs_f64());
         println!("{clear}  {}  {mark} {text}", self.paint("2", &seconds));
-        if !state.line.is_empty() {
+        if redraw {
             print!("{}", state.line);
             let _ = std::io::stdout().flush();
         }

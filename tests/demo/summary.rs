@@ -38,8 +38,7 @@ pub async fn judge(stage: &Stage, consumer: &Consumer, mischief: &Mischief) -> V
         }
     }
     screen.heading(if report.is_clean() {
-        "Every committed order arrived, none that was rolled back did, and every customer's \
-         orders came in order."
+        "Every committed order arrived, no other did, and every customer's in order."
     } else {
         "A promise was broken: this is a bug in outbox-relay."
     });
@@ -54,7 +53,7 @@ fn show_promises(screen: &Screen, report: &Report) {
         "messages delivered",
         &count(report.delivered),
         None,
-        "different ones, through a durable quorum queue",
+        "different ones, by a durable quorum queue",
     );
     let zero = |number: usize| Some(number == 0);
     let lost = report.lost.len();
@@ -72,7 +71,7 @@ fn show_promises(screen: &Screen, report: &Report) {
         "arrived, but never committed",
     );
     let disorder = report.disordered.len();
-    let note = format!("first deliveries against commits, for each of {CUSTOMERS} customers");
+    let note = format!("first deliveries, for each of {CUSTOMERS} customers");
     screen.result("order violations", &count(disorder), zero(disorder), &note);
 }
 
@@ -88,7 +87,7 @@ fn show_duplicates(screen: &Screen, report: &Report, by_broker: usize, mischief:
         "duplicates",
         &value,
         None,
-        "same message_id as the first, so that consumers can drop them:",
+        "same message_id again, so that consumers can drop them:",
     );
     let by_relay = report.duplicates.saturating_sub(by_broker);
     let line = |number: usize, why: &str| {
@@ -98,11 +97,11 @@ fn show_duplicates(screen: &Screen, report: &Report, by_broker: usize, mischief:
     };
     line(
         by_relay,
-        "sent again: a kill came between publishing and marking the row",
+        "published again: killed before the row was marked",
     );
     line(
         by_broker,
-        "repeated by the killed broker, which had not stored the consumer's ack",
+        "delivered again by the broker: killed before it stored the ack",
     );
 }
 
@@ -116,7 +115,7 @@ async fn show_latency(stage: &Stage, mischief: &Mischief) {
         None => "none".to_owned(),
     };
     println!();
-    let note = "p50 / p99, from INSERT to sent_at by the database's clock";
+    let note = "p50 / p99, INSERT to sent_at, database clock";
     let screen = &stage.screen;
     screen.latency("all is well", &value(&quiet), note);
     let outages = mischief.outages.len();
