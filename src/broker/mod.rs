@@ -35,14 +35,16 @@ pub trait Link: Send + Sync + 'static {
     /// A channel in confirm mode.
     type Channel: Channel;
 
-    /// Opens a channel and puts it into confirm mode.
+    /// Opens a channel and puts it into confirm mode. The deadline stands while the broker
+    /// blocks. Cancel safe.
     ///
     /// # Errors
     /// [`BrokerError`] if the connection is gone or does not answer in time.
     fn open_channel(&self) -> impl Future<Output = Result<Self::Channel, BrokerError>> + Send;
 
     /// Asks by passive declaration, on a side channel, whether the exchange exists.
-    /// The default exchange (`""`) always does and is not asked for.
+    /// The default exchange (`""`) always does and is not asked for. The deadline stands while
+    /// the broker blocks. Cancel safe.
     ///
     /// # Errors
     /// [`BrokerError`] if no answer could be had.

@@ -13,12 +13,12 @@ use std::time::Duration;
 use lapin::options::BasicPublishOptions;
 use lapin::{Confirmation, PublisherConfirm};
 use tokio::sync::watch;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::Instant;
 
-use super::encode;
 use super::fault::Blame;
 use super::in_flight::{Ended, InFlight};
 use super::judge::{Answer, Judge, Seq, Stray};
+use super::{encode, until};
 use crate::broker::patience::Patience;
 use crate::broker::{Channel, ChannelLost, LinkState, LossCause, Outcome};
 use crate::message::{Publication, RowId};
@@ -241,13 +241,6 @@ impl Channel for AmqpChannel {
             }
             self.start_waiting();
         }
-    }
-}
-
-async fn until(deadline: Option<Instant>) {
-    match deadline {
-        Some(deadline) => sleep_until(deadline).await,
-        None => std::future::pending().await,
     }
 }
 

@@ -1,5 +1,6 @@
 //! One connection: its state, its channels, and what may be asked of the broker.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,13 +9,14 @@ use lapin::options::{ConfirmSelectOptions, ExchangeDeclareOptions};
 use lapin::types::{FieldTable, ShortString};
 use lapin::{ConnectionStatus, Event, ExchangeKind};
 use tokio::sync::{Mutex, oneshot, watch};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use super::channel::AmqpChannel;
 use super::connect::Connected;
 use super::fault::{self, cause};
 use super::socket::ShutOnDrop;
-use super::whole_seconds;
+use super::{until, whole_seconds};
+use crate::broker::patience::Patience;
 use crate::broker::{BrokerError, Link, LinkState, LossCause};
 use crate::config::{BrokerEndpoint, Login};
 
@@ -80,18 +82,47 @@ impl AmqpLink {
         }
     }
 
+    /// Waits for an answer. The deadline stands while the broker blocks: lapin does not even
+    /// write the question then.
     async fn answer<T>(
         &self,
         step: &'static str,
         question: impl Future<Output = lapin::Result<T>>,
-    ) -> Result<lapin::Result<T>, BrokerError> {
-        timeout(self.answer_timeout, question)
-            .await
-            .map_err(|_| BrokerError::Timeout {
-                host: self.host.clone(),
-                step,
-                seconds: whole_seconds(self.answer_timeout),
-            })
+    ) -> Result<T, Refusal> {
+        let mut question = pin!(question);
+        let mut patience = Patience::new(self.answer_timeout);
+        let mut state = self.state.clone();
+        let asked = Instant::now();
+        loop {
+            match &*state.borrow_and_update() {
+                // Of a lost connection lapin says so by itself.
+                LinkState::Open | LinkState::Lost(_) => patience.go_on(Instant::now()),
+                LinkState::Blocked(_) => patience.stop(Instant::now()),
+            }
+            tokio::select! {
+                biased;
+                answer = &mut question => return answer.map_err(Refusal::Lapin),
+                Ok(()) = state.changed() => {}
+                () = until(patience.deadline(asked)) => {
+                    return Err(Refusal::Silence(self.timeout(step)));
+                }
+            }
+        }
+    }
+
+    fn timeout(&self, step: &'static str) -> BrokerError {
+        BrokerError::Timeout {
+            host: self.host.clone(),
+            step,
+            seconds: whole_seconds(self.answer_timeout),
+        }
+    }
+
+    fn refused(&self, step: &'static str, refusal: Refusal) -> BrokerError {
+        match refusal {
+            Refusal::Lapin(error) => self.failed(step, &error),
+            Refusal::Silence(error) => error,
+        }
     }
 
     fn failed(&self, step: &'static str, error: &lapin::Error) -> BrokerError {
@@ -104,9 +135,15 @@ impl AmqpLink {
 
     async fn new_channel(&self) -> Result<lapin::Channel, BrokerError> {
         let step = "channel.open";
-        let channel = self.answer(step, self.connection.create_channel()).await?;
-        channel.map_err(|error| self.failed(step, &error))
+        let opened = self.answer(step, self.connection.create_channel()).await;
+        opened.map_err(|refusal| self.refused(step, refusal))
     }
+}
+
+/// Why there is no answer to a question.
+enum Refusal {
+    Lapin(lapin::Error),
+    Silence(BrokerError),
 }
 
 impl Link for AmqpLink {
@@ -116,8 +153,8 @@ impl Link for AmqpLink {
         let channel = self.new_channel().await?;
         let step = "confirm.select";
         let confirms = channel.confirm_select(ConfirmSelectOptions::default());
-        let answer = self.answer(step, confirms).await?;
-        answer.map_err(|error| self.failed(step, &error))?;
+        let answer = self.answer(step, confirms).await;
+        answer.map_err(|refusal| self.refused(step, refusal))?;
         let (state, faults) = (self.state.clone(), self.faults.clone());
         Ok(AmqpChannel::new(
             channel,
@@ -150,14 +187,14 @@ impl Link for AmqpLink {
         };
         let arguments = FieldTable::default();
         let question = channel.exchange_declare(name, ExchangeKind::Direct, passive, arguments);
-        match self.answer(step, question).await? {
+        match self.answer(step, question).await {
             Ok(()) => {
                 *side = Some(channel);
                 Ok(true)
             }
-            Err(error) if fault::is_closed_with(&error, 404) => Ok(false),
-            Err(error) if fault::is_closed_with(&error, 403) => Ok(true),
-            Err(error) => Err(self.failed(step, &error)),
+            Err(Refusal::Lapin(error)) if fault::is_closed_with(&error, 404) => Ok(false),
+            Err(Refusal::Lapin(error)) if fault::is_closed_with(&error, 403) => Ok(true),
+            Err(refusal) => Err(self.refused(step, refusal)),
         }
     }
 

@@ -21,6 +21,8 @@ mod tls;
 
 use std::time::Duration;
 
+use tokio::time::{Instant, sleep_until};
+
 use super::{Broker, BrokerError};
 use crate::config::{BrokerAccess, BrokerEndpoint};
 
@@ -97,4 +99,12 @@ fn failed(host: &str, step: &'static str, reason: String) -> BrokerError {
 fn whole_seconds(span: Duration) -> u64 {
     let seconds = span.as_millis().div_ceil(1000);
     u64::try_from(seconds).unwrap_or(u64::MAX)
+}
+
+/// Ends at the deadline, if there is one.
+async fn until(deadline: Option<Instant>) {
+    match deadline {
+        Some(deadline) => sleep_until(deadline).await,
+        None => std::future::pending().await,
+    }
 }

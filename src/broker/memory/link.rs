@@ -1,18 +1,14 @@
 //! The traits of the publisher seam over the broker in memory. Waits, decides nothing.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use tokio::sync::watch;
-use tokio::time::{sleep_until, timeout};
+use tokio::time::sleep_until;
 
 use super::MemoryBroker;
 use super::state::Number;
 use crate::broker::{Broker, BrokerError, Channel, ChannelLost, Link, LinkState, Outcome};
 use crate::message::{Publication, RowId};
-
-/// How long a blocked broker is asked.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A connection to a [`MemoryBroker`]. Dropping it ends the connection.
 pub struct MemoryLink {
@@ -47,18 +43,15 @@ impl Broker for MemoryBroker {
 }
 
 impl MemoryLink {
-    /// A broker that blocks answers nothing.
+    /// A broker that blocks answers later.
     async fn answers(&self, step: &'static str) -> Result<(), BrokerError> {
         let mut state = self.state.clone();
         let unblocked = state.wait_for(|state| !matches!(state, LinkState::Blocked(_)));
-        match timeout(ANSWER_TIMEOUT, unblocked).await {
-            Ok(Ok(_)) if self.broker.state().is_open(self.number) => Ok(()),
-            Ok(_) => Err(failed(step, "the connection is lost".to_owned())),
-            Err(_) => Err(BrokerError::Timeout {
-                host: HOST.to_owned(),
-                step,
-                seconds: ANSWER_TIMEOUT.as_secs(),
-            }),
+        match unblocked.await.as_deref() {
+            Ok(LinkState::Open) => Ok(()),
+            Ok(LinkState::Blocked(_) | LinkState::Lost(_)) | Err(_) => {
+                Err(failed(step, "the connection is lost".to_owned()))
+            }
         }
     }
 }

@@ -173,10 +173,6 @@ impl State {
         self.blocked.is_some()
     }
 
-    pub(super) fn is_open(&self, link: Number) -> bool {
-        self.links.contains_key(&link)
-    }
-
     pub(super) fn open_channel(&mut self, link: Number) -> Number {
         let mut patience = self.confirm_timeout.map(Patience::new);
         if self.is_blocked() {
