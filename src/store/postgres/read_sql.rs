@@ -5,6 +5,8 @@
 //! plan is possible (`migrations/0003_message_indexes.sql`); the conditions on the id are
 //! written so that no index on the id can serve them where the part is not meant to walk by id.
 
+use tokio_postgres::types::Type;
+
 use super::ident::Outbox;
 
 /// Bodies up to this many bytes, as stored, are brought along by a read. Beyond it PostgreSQL
@@ -115,22 +117,32 @@ fn due(relation: &str, column: &str, at: u8, id: u8) -> String {
 }
 
 /// Bodies: $1 ids, in the order wanted; $2 the largest allowed; $3 room for all of them. The
-/// true size of each is measured once, here, and told even where the body is not.
-pub(super) fn fetch(outbox: &Outbox) -> String {
+/// true size of each, by the function `length` of the payload, is measured once, here, and told
+/// even where the body is not. The first that may be brought is, whatever the room.
+pub(super) fn fetch(outbox: &Outbox, length: &str) -> String {
     let relation = outbox.quoted();
     format!(
         "SELECT id, size, payload IS NULL, \
-           CASE WHEN size <= $2 AND (place = 1 OR total <= $3) THEN payload END \
+           CASE WHEN size <= $2 AND (total = size OR total <= $3) THEN payload END \
          FROM (\
-           SELECT id, payload, size, place, sum(CASE WHEN size <= $2 THEN size ELSE 0 END) \
-             OVER (ORDER BY place) AS total \
+           SELECT id, payload, size, place, (sum(CASE WHEN size <= $2 THEN size ELSE 0 END) \
+             OVER (ORDER BY place))::bigint AS total \
            FROM (\
-             SELECT m.id, m.payload, wanted.place, \
-               pg_catalog.octet_length(m.payload::text)::bigint AS size \
+             SELECT m.id, m.payload, wanted.place, {length}::bigint AS size \
              FROM pg_catalog.unnest($1::bigint[]) WITH ORDINALITY AS wanted (id, place) \
              JOIN {relation} AS m ON m.id = wanted.id \
              WHERE m.sent_at IS NULL\
            ) AS measured\
          ) AS summed ORDER BY place"
     )
+}
+
+/// How many bytes a payload of this type has when it is published.
+pub(super) fn length(payload: &Type) -> &'static str {
+    // The text of a bytea is twice as long as what it stands for.
+    if *payload == Type::BYTEA {
+        "pg_catalog.octet_length(m.payload)"
+    } else {
+        "pg_catalog.octet_length(m.payload::text)"
+    }
 }

@@ -63,9 +63,10 @@ impl PgReader {
             let reason = format!("the payload of {outbox} is of type {ty}; json, jsonb, text or bytea can be published");
             StoreError::Schema(Fault::new("prepare to read", reason))
         })?;
+        let length = read_sql::length(ty);
         let fetch = session
             .client
-            .prepare(&read_sql::fetch(outbox))
+            .prepare(&read_sql::fetch(outbox, length))
             .await
             .map_err(failed)?;
         let gate = Gate::open(&session, outbox).await?;
@@ -291,7 +292,8 @@ fn reading(
     }
     let walked = part(PAGE).count();
     let last = part(PAGE).map(|line| line.id).max();
-    let walked_to = (walked == request.limit).then(|| last.or(request.page_after).unwrap_or(0));
+    let after = request.page_after.filter(|_| walked == request.limit);
+    let walked_to = after.map(|after| last.unwrap_or(after));
     let mut due = Vec::new();
     let since = request.since.as_ref();
     let (retry, more_retry) = fallen_due(
