@@ -13,3 +13,4 @@ mod publisher_scripted;
 mod publisher_throughput;
 mod publisher_tls;
 mod rows;
+mod store;

@@ -1,18 +1,9 @@
-//! The in-memory twin of the PostgreSQL store: a table with transactions and snapshots, and the
-//! store seam over it.
-//!
-//! [`Table`] is plain and synchronous, so that the seeded simulation can step it; it models what
-//! the relay relies on (visibility by snapshot, row locks, the database's clock) and nothing
-//! else. [`MemoryStore`] puts the async seam around it for the contract suite and the engine's
-//! tests.
+//! A table with transactions, snapshots, row locks and a clock. Plain and synchronous, so that
+//! the seeded simulation can step it.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
-use tokio::sync::Notify;
-
-use super::{Reader, Settler, Store, StoreError};
 use crate::message::{Body, OutboxRow, RowId, Unfit};
 use crate::relay::rules::{
     DueMark, Fetched, Found, Partition, Position, ReadRequest, Reading, SettleReport, Settlement,
@@ -299,8 +290,8 @@ impl Table {
     /// Brings bodies as far as they fit.
     #[must_use]
     pub fn fetch(&self, ids: &[RowId], room: usize) -> Vec<(RowId, Fetched)> {
-        let mut left = room;
-        let mut first = true;
+        // Once one does not fit, none behind it comes: they keep their places.
+        let mut total = 0;
         let mut bring = |id: &RowId| {
             let Some(stored) = self.rows.get(&id.0).filter(|row| row.sent_at.is_none()) else {
                 return Fetched::Gone;
@@ -309,11 +300,10 @@ impl Table {
             if size > self.max_message_size {
                 return Fetched::Body(Body::Oversized(size as u64));
             }
-            if size > left && !std::mem::take(&mut first) {
+            total += size;
+            if total > size && total > room {
                 return Fetched::NoRoom(size as u64);
             }
-            first = false;
-            left = left.saturating_sub(size);
             Fetched::Body(stored.row.payload.clone())
         };
         ids.iter().map(|id| (*id, bring(id))).collect()
@@ -375,81 +365,4 @@ fn partition(row: &OutboxRow) -> Partition {
         .as_deref()
         .map_or(row.id.0.unsigned_abs(), hash);
     Partition(hash.to_le_bytes()[0])
-}
-
-/// The store seam over a shared [`Table`].
-#[derive(Clone, Default)]
-pub struct MemoryStore {
-    table: Arc<Mutex<Table>>,
-    committed: Arc<Notify>,
-}
-
-impl MemoryStore {
-    /// Works on the table; afterwards resting readers look again.
-    pub fn with<R>(&self, work: impl FnOnce(&mut Table) -> R) -> R {
-        let result = work(&mut lock(&self.table));
-        self.committed.notify_one();
-        result
-    }
-}
-
-fn lock(table: &Mutex<Table>) -> MutexGuard<'_, Table> {
-    // A panicking test has failed already; the others may still look.
-    table.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-impl Store for MemoryStore {
-    type Reader = Self;
-    type Settler = Self;
-
-    async fn open_reader(&self) -> Result<Self, StoreError> {
-        Ok(self.clone())
-    }
-
-    async fn open_settler(&self) -> Result<Self, StoreError> {
-        Ok(self.clone())
-    }
-}
-
-impl Reader for MemoryStore {
-    fn content_type(&self) -> &'static str {
-        "application/json"
-    }
-
-    async fn read(
-        &mut self,
-        request: &ReadRequest,
-        nudge: &Arc<Notify>,
-    ) -> Result<Reading, StoreError> {
-        if let Some(rest) = request.rest {
-            tokio::select! {
-                () = tokio::time::sleep(rest) => {}
-                () = self.committed.notified() => {}
-                () = nudge.notified() => {}
-            }
-        }
-        Ok(lock(&self.table).read(request))
-    }
-
-    async fn fetch(
-        &mut self,
-        ids: &[RowId],
-        room: usize,
-    ) -> Result<Vec<(RowId, Fetched)>, StoreError> {
-        Ok(lock(&self.table).fetch(ids, room))
-    }
-
-    async fn ended(&mut self) -> StoreError {
-        std::future::pending().await
-    }
-}
-
-impl Settler for MemoryStore {
-    async fn settle(&mut self, batch: &[Settlement]) -> Result<SettleReport, StoreError> {
-        Ok(lock(&self.table).settle(batch))
-    }
-
-    async fn ended(&mut self) -> StoreError {
-        std::future::pending().await
-    }
 }
