@@ -15,7 +15,7 @@ use tokio::sync::watch;
 
 use crate::message::{Publication, RowId};
 
-pub use amqp::{AmqpBroker, AmqpChannel, AmqpLink};
+pub use amqp::{AmqpBroker, AmqpChannel, AmqpLink, Greeting};
 pub use outcome::{BrokerError, ChannelLost, Confirmed, LinkState, LossCause, Outcome};
 
 /// A place that can be connected to.

@@ -2,19 +2,21 @@
 //!
 //! Commands are thin: arguments in, exit code out.
 
+pub mod check;
 pub mod config;
 pub mod exit;
 pub mod grants;
 pub mod health;
 pub mod migrate;
 pub mod run;
+mod servers;
 
 use std::io::Write;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
-use crate::config::{Assignment, Faults, Loaded, Needs, Sources};
+use crate::config::{Assignment, Faults, Loaded, Needs, Origin, Sources};
 use crate::ops::Telemetry;
 
 pub use exit::Exit;
@@ -64,6 +66,8 @@ pub struct Global {
 pub enum Command {
     /// Publish committed rows until told to stop
     Run(run::Arguments),
+    /// Look at both servers and tell what would keep rows from being sent
+    Check(check::Arguments),
     /// Create the outbox or bring it up to date
     ///
     /// Safe to run again, by two processes at once, and while applications use the table.
@@ -100,7 +104,7 @@ impl Command {
                 database: !arguments.print,
                 broker: false,
             },
-            Self::Run(_) => Needs {
+            Self::Run(_) | Self::Check(_) => Needs {
                 database: true,
                 broker: true,
             },
@@ -113,7 +117,7 @@ impl Command {
         match self {
             Self::Migrate(arguments) => arguments.assignments(),
             Self::Grants(arguments) => arguments.assignments(),
-            Self::Run(_) | Self::Health(_) | Self::Config(_) => Vec::new(),
+            Self::Run(_) | Self::Check(_) | Self::Health(_) | Self::Config(_) => Vec::new(),
         }
     }
 
@@ -125,18 +129,32 @@ impl Command {
         let Start {
             sources,
             loaded,
+            telemetry,
             out,
             err,
-            ..
         } = start;
         match self {
             Self::Run(arguments) => run::run(&arguments, &loaded.config, out).await,
+            Self::Check(arguments) => {
+                quiet(&telemetry, &loaded)?;
+                Box::pin(check::run(&arguments, &loaded.config, out)).await
+            }
             Self::Migrate(arguments) => Ok(migrate::migrate(&arguments, &sources, out, err).await?),
             Self::Grants(arguments) => Ok(grants::grants(&arguments, &sources, out, err).await?),
             Self::Health(arguments) => health::run(&arguments, &loaded.config, out).await,
             Self::Config(arguments) => config::run(&arguments, &loaded, out),
         }
     }
+}
+
+/// A command that tells everything itself does not log as well, unless it was asked to: the client
+/// crates log at level ERROR what the command explains.
+fn quiet(telemetry: &Telemetry, loaded: &Loaded) -> anyhow::Result<()> {
+    let level = loaded.effective.iter().find(|one| one.key == "log.level");
+    if level.is_some_and(|level| level.origin == Origin::Default) {
+        telemetry.set_level("off")?;
+    }
+    Ok(())
 }
 
 impl Arguments {

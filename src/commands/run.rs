@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use super::Exit;
-use crate::broker::AmqpBroker;
+use super::servers::{broker, store};
 use crate::config::{BrokerTarget, Config, Login, Ordering};
 use crate::message::Rules;
 use crate::ops::{HttpServer, Site};
@@ -17,7 +17,6 @@ use crate::relay::rules::FlowLimits;
 use crate::relay::{Ended, Mode, Relay, Settings};
 use crate::runtime::{Clock, Health, Shutdown};
 use crate::store::postgres::PgStore;
-use crate::store::postgres::ident::Outbox;
 use crate::store::postgres::remaining::{Remaining, remaining};
 
 /// Publish committed rows until told to stop
@@ -76,34 +75,6 @@ pub async fn run(
         Ended::GraceOver(rows) => warn!(rows, "stopped before all was confirmed"),
     }
     Ok(Exit::Done)
-}
-
-fn store(config: &Config) -> anyhow::Result<PgStore> {
-    let (schema, relation) = (
-        config.outbox.schema.as_str(),
-        config.outbox.relation.as_str(),
-    );
-    Ok(PgStore {
-        target: config.database_target(),
-        outbox: Outbox::new(schema, relation).context("outbox.schema, outbox.relation")?,
-        on_sent: config.outbox.on_sent,
-        statement_timeout: config.database.statement_timeout,
-        max_message_size: config.relay.max_message_size.bytes(),
-        instance: instance_name(),
-    })
-}
-
-/// Host and process, for people who look at `pg_stat_activity`.
-fn instance_name() -> String {
-    let host = rustix::system::uname()
-        .nodename()
-        .to_string_lossy()
-        .into_owned();
-    format!("{host}:{}", std::process::id())
-}
-
-fn broker(target: BrokerTarget) -> AmqpBroker {
-    AmqpBroker::new(move || target.resolve().map_err(|error| error.to_string()))
 }
 
 fn settings(config: &Config, target: &BrokerTarget) -> Settings {

@@ -13,6 +13,7 @@ mod reason;
 mod row;
 
 pub use field::{FieldTable, FieldValue, ShortText, TooLong};
+pub use pattern::is_allowed;
 pub use properties::{DeliveryMode, Properties};
 pub use publication::{Publication, Rules};
 pub use reason::{ReasonClass, Unfit};

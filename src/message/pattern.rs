@@ -21,6 +21,12 @@ pub(super) fn matches(pattern: &str, name: &str) -> bool {
     rest.ends_with(last)
 }
 
+/// Is the exchange one of `relay.allowed_exchanges`?
+#[must_use]
+pub fn is_allowed(allowed: &[String], exchange: &str) -> bool {
+    any_matches(allowed, exchange)
+}
+
 /// Does the name match any of the patterns?
 pub(super) fn any_matches(patterns: &[String], name: &str) -> bool {
     patterns.iter().any(|pattern| matches(pattern, name))

@@ -3,6 +3,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod check;
 mod enqueue;
 mod grants;
 mod migrate;

@@ -32,7 +32,7 @@ const FRAME_MAX: FrameSize = 131_072;
 /// The name shown in RabbitMQ's management pages.
 const CONNECTION_NAME: &str = "outbox-relay";
 
-type Stream = AsyncTcpStream<Compat<TcpStream>>;
+pub(super) type Stream = AsyncTcpStream<Compat<TcpStream>>;
 
 /// An open connection and what ends with it.
 pub(super) struct Connected {
@@ -47,10 +47,7 @@ pub(super) struct Connected {
 /// # Errors
 /// [`BrokerError`] names the endpoint, the step and why.
 pub(super) async fn connect(endpoint: &BrokerEndpoint) -> Result<Connected, BrokerError> {
-    let steps = Steps {
-        endpoint,
-        deadline: Instant::now() + endpoint.connect_timeout,
-    };
+    let steps = Steps::towards(endpoint);
     let open = socket::open(&endpoint.host, endpoint.port, endpoint.heartbeat);
     let tcp = steps.take("TCP connect", open).await?;
     // From here on every way out shuts the socket, and with it lapin's thread.
@@ -71,13 +68,19 @@ pub(super) async fn connect(endpoint: &BrokerEndpoint) -> Result<Connected, Brok
     })
 }
 
-struct Steps<'a> {
+pub(super) struct Steps<'a> {
     endpoint: &'a BrokerEndpoint,
     deadline: Instant,
 }
 
-impl Steps<'_> {
-    async fn take<T, E: ToString>(
+impl<'a> Steps<'a> {
+    /// The deadline begins now.
+    pub(super) fn towards(endpoint: &'a BrokerEndpoint) -> Self {
+        let deadline = Instant::now() + endpoint.connect_timeout;
+        Self { endpoint, deadline }
+    }
+
+    pub(super) async fn take<T, E: ToString>(
         &self,
         step: &'static str,
         work: impl Future<Output = Result<T, E>>,
@@ -93,7 +96,7 @@ impl Steps<'_> {
         }
     }
 
-    fn failed(&self, step: &'static str, error: &impl ToString) -> BrokerError {
+    pub(super) fn failed(&self, step: &'static str, error: &impl ToString) -> BrokerError {
         BrokerError::Failed {
             host: self.endpoint.to_string(),
             step,
@@ -102,7 +105,7 @@ impl Steps<'_> {
     }
 }
 
-async fn encrypt(plain: Stream, tls: &BrokerTls) -> Result<Stream, String> {
+pub(super) async fn encrypt(plain: Stream, tls: &BrokerTls) -> Result<Stream, String> {
     let certificates = tls.certificates.clone();
     let config = tokio::task::spawn_blocking(move || tls::client_config(&certificates));
     let config = config.await.map_err(|error| error.to_string())??;

@@ -82,6 +82,12 @@ impl AmqpLink {
         }
     }
 
+    /// `host:port/vhost` that is connected to.
+    #[must_use]
+    pub fn host(&self) -> &str {
+        &self.host
+    }
+
     /// Waits for an answer. The deadline stands while the broker blocks: lapin does not even
     /// write the question then.
     async fn answer<T>(

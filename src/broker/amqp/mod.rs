@@ -13,6 +13,7 @@ mod channel;
 mod connect;
 mod encode;
 mod fault;
+mod greeting;
 mod in_flight;
 mod judge;
 mod link;
@@ -27,6 +28,7 @@ use super::{Broker, BrokerError};
 use crate::config::{BrokerAccess, BrokerEndpoint};
 
 pub use channel::AmqpChannel;
+pub use greeting::Greeting;
 pub use link::AmqpLink;
 
 /// Says where the broker is and how to be let in, as it stands now. Asked before every connect,
@@ -45,6 +47,26 @@ impl AmqpBroker {
             access: Box::new(access),
         }
     }
+
+    /// What the first of the hosts that answers says of itself, over a connection of its own.
+    ///
+    /// # Errors
+    /// [`BrokerError`] names the hosts, the steps and why.
+    pub async fn greeting(&self) -> Result<Greeting, BrokerError> {
+        let access = self.resolved()?;
+        let mut refused = Vec::new();
+        for endpoint in &access.endpoints {
+            match greeting::greet(endpoint).await {
+                Ok(greeting) => return Ok(greeting),
+                Err(error) => refused.push(error),
+            }
+        }
+        Err(together(refused))
+    }
+
+    fn resolved(&self) -> Result<BrokerAccess, BrokerError> {
+        (self.access)().map_err(|reason| failed("broker", "configuration", reason))
+    }
 }
 
 impl Broker for AmqpBroker {
@@ -53,7 +75,7 @@ impl Broker for AmqpBroker {
     /// Tries the hosts in order and takes the first that lets us in. Cancel safe: a connect
     /// dropped half-way leaves neither socket nor thread behind.
     async fn connect(&self) -> Result<AmqpLink, BrokerError> {
-        let access = (self.access)().map_err(|reason| failed("broker", "configuration", reason))?;
+        let access = self.resolved()?;
         let mut refused = Vec::new();
         for endpoint in &access.endpoints {
             match open(endpoint, access.confirm_timeout).await {

@@ -1,6 +1,7 @@
 //! The store on PostgreSQL 13 to 18: sessions, schema, and all SQL.
 
 pub mod connect;
+pub mod facts;
 mod gate;
 pub mod grants;
 pub mod ident;

@@ -274,12 +274,12 @@ impl Look<'_> {
     /// One number out of a table, if we may read it.
     async fn count(&self, table: &str, what: &str) -> Result<Option<i64>, StoreError> {
         let name = self.outbox.sibling(table);
-        let may = "SELECT pg_catalog.has_table_privilege($1, 'SELECT')";
-        let rows = self
-            .client
-            .query_typed(may, &[(&name, Type::TEXT)])
-            .await
-            .map_err(failed)?;
+        // By OID: a name could not even be looked up without USAGE on the schema.
+        let may = "SELECT pg_catalog.has_schema_privilege(n.oid, 'USAGE') \
+             AND pg_catalog.has_table_privilege(c.oid, 'SELECT') \
+             FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace \
+             WHERE n.nspname = $1 AND c.relname = $2";
+        let rows = self.rows(may, &[(&table, Type::NAME)]).await?;
         let may: bool = rows.first().map_or(Ok(false), |row| get(row, 0))?;
         if !may {
             return Ok(None);

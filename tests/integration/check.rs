@@ -1,0 +1,255 @@
+//! `outbox-relay check`: what it finds on real servers, how it tells it, and its exit code.
+
+use std::collections::BTreeMap;
+
+use outbox_relay::store::postgres::facts::{Pooling, pooling};
+use outbox_relay::store::postgres::grants::{Roles, grants};
+use outbox_relay::store::postgres::ident::Outbox;
+use serde_json::Value;
+use tokio_postgres::Client;
+
+use crate::outbox::{outbox, relay_session};
+use crate::support::ports::Port;
+use crate::support::postgres::{Database, database};
+use crate::support::rabbit::{Rabbit, vhost};
+use crate::support::relay::{Settings, run};
+
+/// What `check --json` said.
+struct Checked {
+    code: i32,
+    findings: BTreeMap<String, Vec<Value>>,
+}
+
+impl Checked {
+    /// State, text and remedy of the only finding of a check.
+    fn only(&self, check: &str) -> (&str, &str, &str) {
+        let found = self.findings.get(check).unwrap_or_else(|| {
+            panic!("no {check} among {:?}", self.findings);
+        });
+        let [finding] = found.as_slice() else {
+            panic!("{check}: {found:?}");
+        };
+        let text = |name: &str| finding[name].as_str().unwrap_or("");
+        (text("state"), text("found"), text("remedy"))
+    }
+
+    fn states(&self) -> Vec<(&str, &str)> {
+        let each = self.findings.iter().flat_map(|(check, found)| {
+            let states = found.iter().map(|one| one["state"].as_str().unwrap_or(""));
+            states.map(move |state| (check.as_str(), state))
+        });
+        each.collect()
+    }
+}
+
+async fn check(database: &str, broker: &str) -> Checked {
+    check_with(&Settings::new(database, broker)).await
+}
+
+async fn check_with(settings: &Settings) -> Checked {
+    let (status, lines) = run(settings, &["check", "--json"]).await;
+    let text = lines.join("\n");
+    let object: Value = serde_json::from_str(&text).unwrap_or_else(|e| panic!("{e}: {text}"));
+    assert_eq!(object["version"], 1);
+    let mut findings: BTreeMap<String, Vec<Value>> = BTreeMap::new();
+    for one in object["checks"].as_array().expect("a list") {
+        let check = one["check"].as_str().expect("a name").to_owned();
+        findings.entry(check).or_default().push(one.clone());
+    }
+    let code = status.code().expect("it exits");
+    assert_eq!(object["ok"], code == 0, "{text}");
+    Checked { code, findings }
+}
+
+/// A URL for a login with exactly the rights that are printed for a relay.
+async fn relay_login(database: &Database, admin: &Client) -> String {
+    let role = format!("relay_of_{}", database.name);
+    let outbox = Outbox::new("outbox", "message").expect("valid names");
+    let roles = Roles {
+        relay: vec![role.clone()],
+        ..Roles::default()
+    };
+    let sql = grants(&outbox, &roles, &|_| true).expect("a valid name");
+    let sql = format!("CREATE ROLE {role} LOGIN; {sql}");
+    admin.batch_execute(&sql).await.expect("granted");
+    database.url.replacen("postgres@", &format!("{role}@"), 1)
+}
+
+async fn broken(database: &Database, admin: &Client, fault: &str) -> Checked {
+    admin.batch_execute(fault).await.expect(fault);
+    check(&database.url, &vhost().await.url).await
+}
+
+#[tokio::test]
+async fn a_relay_with_exactly_the_printed_rights_passes() {
+    let (database, admin) = outbox().await;
+    let login = relay_login(&database, &admin).await;
+    let checked = check(&login, &vhost().await.url).await;
+    assert_eq!(checked.code, 0, "{:?}", checked.findings);
+    for (check, state) in checked.states() {
+        // The servers of the tests do not flush to disk, and say so.
+        let expected = if check == "durability" {
+            "warning"
+        } else {
+            "ok"
+        };
+        let expected = if check == "wake" { "warning" } else { expected };
+        assert_eq!(state, expected, "{check}: {:?}", checked.findings[check]);
+    }
+    let (_, found, remedy) = checked.only("wake");
+    assert!(
+        found.contains("advisory lock 8782946471908019418"),
+        "{found}"
+    );
+    assert!(found.contains("outbox_wake_79e34b483b590cda"), "{found}");
+    assert!(found.contains("PREPARE TRANSACTION"), "{found}");
+    assert!(remedy.contains("migrate --wake none"), "{remedy}");
+}
+
+#[tokio::test]
+async fn a_login_without_rights_is_told_which() {
+    let (database, admin) = outbox().await;
+    let login = relay_login(&database, &admin).await;
+    let role = format!("relay_of_{}", database.name);
+    let revoke = format!(
+        "REVOKE SELECT ON outbox.pause FROM {role}; \
+         REVOKE UPDATE (sent_at) ON outbox.message FROM {role}"
+    );
+    admin.batch_execute(&revoke).await.expect("revoked");
+    let checked = check(&login, &vhost().await.url).await;
+    assert_eq!(checked.code, 1);
+    let (state, found, remedy) = checked.only("rights");
+    assert_eq!(state, "failed");
+    let missing = r#"lacks UPDATE ("sent_at") ON "outbox"."message"; SELECT ON "outbox"."pause""#;
+    assert!(found.ends_with(missing), "{found}");
+    assert!(remedy.contains("outbox-relay grants --relay"), "{remedy}");
+}
+
+#[tokio::test]
+async fn a_database_without_an_outbox_is_to_be_migrated() {
+    let checked = check(&database().await.url, &vhost().await.url).await;
+    assert_eq!(checked.code, 1);
+    let (state, found, remedy) = checked.only("schema");
+    assert_eq!(state, "failed");
+    assert!(found.starts_with("schema outbox: missing"), "{found}");
+    assert!(remedy.starts_with("outbox-relay migrate"), "{remedy}");
+    assert!(!checked.findings.contains_key("exchanges"));
+}
+
+#[tokio::test]
+async fn a_damaged_outbox_is_told_with_the_statement_that_mends_it() {
+    let (database, admin) = outbox().await;
+    let checked = broken(&database, &admin, "DROP INDEX outbox.message_xid").await;
+    let (state, found, remedy) = checked.only("indexes");
+    assert_eq!((checked.code, state), (1, "failed"));
+    assert_eq!(found, "index message_xid on outbox.message: missing");
+    assert!(remedy.starts_with("outbox-relay migrate"), "{remedy}");
+
+    let fault = "ALTER TABLE outbox.message ALTER COLUMN id SET CACHE 20, DROP COLUMN attempts";
+    let checked = broken(&database, &admin, fault).await;
+    let schema = &checked.findings["schema"];
+    for (one, remedy) in [
+        (
+            &schema[0],
+            r#"ALTER TABLE "outbox"."message" ADD COLUMN "attempts" integer NOT NULL DEFAULT 0"#,
+        ),
+        (
+            &schema[1],
+            r#"ALTER TABLE "outbox"."message" ALTER COLUMN id SET CACHE 1"#,
+        ),
+    ] {
+        assert_eq!(one["remedy"], remedy, "{schema:?}");
+        admin.batch_execute(remedy).await.expect(remedy);
+    }
+    let fault = "ALTER TABLE outbox.message DISABLE TRIGGER outbox_wake";
+    let checked = broken(&database, &admin, fault).await;
+    assert_eq!(checked.only("identity").0, "ok");
+    assert_eq!(checked.only("wake").0, "warning");
+}
+
+#[tokio::test]
+async fn exchanges_of_pending_rows_are_looked_for() {
+    let (database, admin) = outbox().await;
+    let rows = "INSERT INTO outbox.message (exchange, routing_key, payload) VALUES \
+         ('', 'q', '1'), ('amq.topic', 'q', '1'), ('nowhere', 'q', '1'), ('secret', 'q', '1'); \
+         UPDATE outbox.message SET sent_at = now() WHERE exchange = 'secret'";
+    let checked = broken(&database, &admin, rows).await;
+    assert_eq!(checked.code, 1);
+    let (state, found, _) = checked.only("exchanges");
+    assert_eq!(state, "failed");
+    assert!(
+        found.contains("do not exist: \"nowhere\" (looked at all 3 pending rows"),
+        "{found}"
+    );
+
+    let settings = Settings::new(&database.url, &vhost().await.url)
+        .with("OUTBOX_RELAY__RELAY__ALLOWED_EXCHANGES", "amq.*,nowhere");
+    let both = &check_with(&settings).await.findings["exchanges"];
+    assert_eq!(both.len(), 2, "{both:?}");
+    let forbidden = both[1]["found"].as_str().expect("a sentence");
+    assert!(
+        forbidden.contains("outside relay.allowed_exchanges: \"\" ("),
+        "{forbidden}"
+    );
+
+    let sent = "UPDATE outbox.message SET sent_at = now() WHERE exchange = 'nowhere'";
+    let checked = broken(&database, &admin, sent).await;
+    assert_eq!((checked.code, checked.only("exchanges").0), (0, "ok"));
+}
+
+#[tokio::test]
+async fn servers_that_do_not_answer_are_told_from_those_that_refuse() {
+    let (database, _admin) = outbox().await;
+    let nobody = Port::take();
+    let dead = format!("postgres://postgres@127.0.0.1:{}/x", nobody.number());
+    let checked = check(&dead, &vhost().await.url).await;
+    assert_eq!(
+        (checked.code, checked.only("database").0),
+        (75, "unreachable")
+    );
+    assert_eq!(checked.only("publishing").0, "ok");
+
+    let dead = format!("amqp://guest:guest@127.0.0.1:{}", nobody.number());
+    let checked = check(&database.url, &dead).await;
+    assert_eq!(
+        (checked.code, checked.only("broker").0),
+        (75, "unreachable")
+    );
+    assert_eq!(checked.only("schema").0, "ok");
+
+    let wrong = vhost().await.url.replacen("guest:guest", "guest:canary", 1);
+    let checked = check(&database.url, &wrong).await;
+    let (state, found, remedy) = checked.only("broker");
+    assert_eq!((checked.code, state), (1, "failed"));
+    assert!(found.contains("ACCESS_REFUSED"), "{found}");
+    assert!(remedy.contains("password"), "{remedy}");
+    assert!(!format!("{:?}", checked.findings).contains("canary"));
+}
+
+#[tokio::test]
+async fn a_broker_with_an_alarm_blocks_publishers_and_says_so() {
+    let (database, _admin) = outbox().await;
+    let rabbit = Rabbit::start().await;
+    rabbit.raise_memory_alarm().await;
+    let checked = check(&database.url, &rabbit.url()).await;
+    let (state, found, _) = checked.only("publishing");
+    assert_eq!((checked.code, state), (1, "failed"));
+    assert!(found.starts_with("the broker blocks publishers"), "{found}");
+    rabbit.clear_memory_alarm().await;
+    assert_eq!(check(&database.url, &rabbit.url()).await.code, 0);
+}
+
+/// Two sessions that are one to the server are what a pooler in transaction mode makes of two.
+#[tokio::test]
+async fn sessions_that_share_a_server_process_are_seen() {
+    let database = database().await;
+    let (one, other) = (
+        relay_session(&database).await,
+        relay_session(&database).await,
+    );
+    assert_eq!(pooling(&one, &other).await, Ok(Pooling::None));
+    let shared = pooling(&one, &one).await.expect("answers");
+    assert!(matches!(shared, Pooling::Shared(_)), "{shared:?}");
+    let begin = "BEGIN; ROLLBACK";
+    assert!(one.client.batch_execute(begin).await.is_ok());
+}
