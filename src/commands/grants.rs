@@ -11,8 +11,9 @@ use super::migrate::database_url;
 use crate::config::{Assignment, DatabaseTarget, Needs, Sources};
 use crate::store::error::{Fault, StoreError};
 use crate::store::postgres::connect::open;
-use crate::store::postgres::grants::{Roles, grants as script};
+use crate::store::postgres::grants::{RoleError, Roles, grants as script};
 use crate::store::postgres::ident::Outbox;
+use crate::store::postgres::inbox_grants::{InboxRoles, inbox_grants};
 use crate::store::postgres::schema::Catalog;
 use crate::store::postgres::session::application_name;
 
@@ -26,21 +27,28 @@ const LOOK: Duration = Duration::from_secs(30);
 #[command(after_help = "\
 Examples:
   outbox-relay grants --relay relay --app shop --app billing | psql \"$OWNER_URL\"
-  outbox-relay grants --operator oncall --monitor prometheus")]
+  outbox-relay grants --operator oncall --monitor prometheus
+  outbox-relay grants --inbox --consumer billing --operator oncall")]
 #[command(group(ArgGroup::new("roles").required(true).multiple(true)))]
 pub struct GrantsArgs {
     /// Role of the daemon
-    #[arg(long, value_name = "ROLE", group = "roles")]
+    #[arg(long, value_name = "ROLE", group = "roles", conflicts_with = "inbox")]
     pub relay: Vec<String>,
     /// Role of an application that writes messages
-    #[arg(long, value_name = "ROLE", group = "roles")]
+    #[arg(long, value_name = "ROLE", group = "roles", conflicts_with = "inbox")]
     pub app: Vec<String>,
+    /// Role of an application that consumes messages, with --inbox
+    #[arg(long, value_name = "ROLE", group = "roles", requires = "inbox")]
+    pub consumer: Vec<String>,
     /// Role of people who replay, discard, resend and pause
     #[arg(long, value_name = "ROLE", group = "roles")]
     pub operator: Vec<String>,
     /// Role that only looks
     #[arg(long, value_name = "ROLE", group = "roles")]
     pub monitor: Vec<String>,
+    /// The rights on the consumer half, schema inbox, instead of those on the outbox
+    #[arg(long, conflicts_with = "database_url")]
+    pub inbox: bool,
     /// Name only columns that the relation has there; without it, those of the usual outbox
     #[arg(long, value_name = "URL")]
     pub database_url: Option<String>,
@@ -51,6 +59,14 @@ impl GrantsArgs {
     #[must_use]
     pub fn assignments(&self) -> Vec<Assignment> {
         database_url(self.database_url.as_deref())
+    }
+
+    fn inbox_roles(&self) -> InboxRoles {
+        InboxRoles {
+            consumer: self.consumer.clone(),
+            operator: self.operator.clone(),
+            monitor: self.monitor.clone(),
+        }
     }
 
     fn roles(&self) -> Roles {
@@ -80,6 +96,9 @@ pub async fn grants(
             return Ok(Exit::from(&faults));
         }
     };
+    if args.inbox {
+        return print(&inbox_grants(&args.inbox_roles()), out, err);
+    }
     let outbox = match Outbox::new(
         config.outbox.schema.as_str(),
         config.outbox.relation.as_str(),
@@ -105,7 +124,15 @@ pub async fn grants(
             .as_ref()
             .is_none_or(|columns| columns.contains(column))
     };
-    match script(&outbox, &args.roles(), &has) {
+    print(&script(&outbox, &args.roles(), &has), out, err)
+}
+
+fn print(
+    script: &Result<String, RoleError>,
+    out: &mut dyn Write,
+    err: &mut dyn Write,
+) -> io::Result<Exit> {
+    match script {
         Ok(sql) => {
             write!(out, "{sql}")?;
             Ok(Exit::Done)

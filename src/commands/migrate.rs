@@ -11,7 +11,7 @@ use crate::store::error::StoreError;
 use crate::store::postgres::connect::{connect, resolve};
 use crate::store::postgres::ident::Outbox;
 use crate::store::postgres::schema::{
-    self, Definition, MigrateError, Migrated, Payload, Wake, Wanted,
+    self, Definition, MigrateError, Migrated, Payload, Subject, Wake, Wanted,
 };
 use crate::store::postgres::session::{Session, SessionSettings, application_name};
 
@@ -27,6 +27,7 @@ Examples:
   outbox-relay migrate --database-url postgres://owner@db/shop
   outbox-relay migrate --check
   outbox-relay migrate --print --payload jsonb > V7__outbox.sql
+  outbox-relay migrate --inbox --database-url postgres://owner@db/billing
   outbox-relay migrate --wake none     # the application uses PREPARE TRANSACTION")]
 pub struct MigrateArgs {
     /// Print the SQL instead of running it; needs no database
@@ -35,6 +36,9 @@ pub struct MigrateArgs {
     /// List what is pending, change nothing; exit 1 if anything is
     #[arg(long)]
     pub check: bool,
+    /// The consumer half: schema inbox, in the database that [database] names
+    #[arg(long, conflicts_with_all = ["payload", "wake"])]
+    pub inbox: bool,
     /// Type of the column payload: json, jsonb, text or bytea [default: as it is, else json]
     #[arg(long, value_name = "TYPE")]
     pub payload: Option<Payload>,
@@ -51,6 +55,17 @@ impl MigrateArgs {
     #[must_use]
     pub fn assignments(&self) -> Vec<Assignment> {
         database_url(self.database_url.as_deref())
+    }
+
+    fn subject(&self, outbox: &Outbox) -> Subject {
+        if self.inbox {
+            return Subject::inbox();
+        }
+        let wanted = Wanted {
+            payload: self.payload,
+            wake: self.wake,
+        };
+        Subject::outbox(outbox, wanted)
     }
 }
 
@@ -99,9 +114,10 @@ pub async fn migrate(
         write!(out, "{}", printed(args, outbox))?;
         return Ok(Exit::Done);
     }
+    let subject = args.subject(&outbox);
     let result = match enter(&config.database_target(), args.check).await {
         Ok(session) => {
-            let result = on(&session, args, &outbox, out).await;
+            let result = on(&session, args.check, &subject, out).await;
             session.close(GOODBYE).await;
             result
         }
@@ -121,6 +137,9 @@ pub async fn migrate(
 }
 
 fn printed(args: &MigrateArgs, outbox: Outbox) -> String {
+    if args.inbox {
+        return schema::inbox_script();
+    }
     schema::script(&Definition {
         outbox,
         payload: args.payload.unwrap_or_default(),
@@ -143,17 +162,13 @@ async fn enter(target: &DatabaseTarget, only_looking: bool) -> Result<Session, S
 
 async fn on(
     session: &Session,
-    args: &MigrateArgs,
-    outbox: &Outbox,
+    only_looking: bool,
+    subject: &Subject,
     out: &mut (dyn Write + Send),
 ) -> Result<io::Result<Exit>, MigrateError> {
-    let wanted = Wanted {
-        payload: args.payload,
-        wake: args.wake,
-    };
-    if args.check {
-        let pending = schema::check(session, outbox, wanted).await?;
-        return Ok(tell_pending(outbox, &pending, out));
+    if only_looking {
+        let pending = schema::check_subject(session, subject).await?;
+        return Ok(tell_pending(subject.names(), &pending, out));
     }
     let mut broken_pipe = Ok(());
     let mut say = |step: &str| {
@@ -162,8 +177,8 @@ async fn on(
             broken_pipe = said;
         }
     };
-    let migrated = schema::migrate(session, outbox, wanted, &mut say).await?;
-    Ok(broken_pipe.and_then(|()| tell(outbox, &migrated, out)))
+    let migrated = schema::migrate_subject(session, subject, &mut say).await?;
+    Ok(broken_pipe.and_then(|()| tell(subject.names(), &migrated, out)))
 }
 
 fn tell_pending(

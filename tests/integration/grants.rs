@@ -48,7 +48,7 @@ fn all(database: &Database) -> GrantsArgs {
         app: one("app"),
         operator: one("operator"),
         monitor: one("monitor"),
-        database_url: None,
+        ..GrantsArgs::default()
     }
 }
 

@@ -136,7 +136,8 @@ pub fn grants(
     Ok(sql)
 }
 
-fn role_name(role: &str) -> Result<String, RoleError> {
+/// Quotes the name of a role that may be granted something.
+pub(super) fn role_name(role: &str) -> Result<String, RoleError> {
     if role == "public" {
         return Err(RoleError::Everybody);
     }

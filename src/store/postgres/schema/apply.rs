@@ -13,8 +13,9 @@ use tokio_postgres::types::Type;
 
 use super::catalog::Catalog;
 use super::definition::Definition;
-use super::migration::{self, Index, Migration, NEWEST};
-use super::pending::{self, Pending, Refusal, Remedy, Wanted};
+use super::migration::{Index, Migration};
+use super::pending::{Pending, Refusal, Remedy, Wanted};
+use super::subject::Subject;
 use super::wake::migrate_key;
 use crate::runtime::{Jitter, RetryPolicy};
 use crate::store::error::{Fault, StoreError};
@@ -77,13 +78,24 @@ pub async fn check(
     outbox: &Outbox,
     wanted: Wanted,
 ) -> Result<Vec<Pending>, MigrateError> {
-    let found = look(session, outbox).await?;
-    let definition = pending::resolve(outbox, wanted, &found)?;
-    Ok(pending::pending(&definition, &found))
+    check_subject(session, &Subject::outbox(outbox, wanted)).await
 }
 
-async fn look(session: &Session, outbox: &Outbox) -> Result<Catalog, StoreError> {
-    timeout(SHORT, Catalog::read(&session.client, outbox))
+/// The same for the outbox or the inbox.
+///
+/// # Errors
+/// As [`check`].
+pub async fn check_subject(
+    session: &Session,
+    subject: &Subject,
+) -> Result<Vec<Pending>, MigrateError> {
+    let found = look(session, subject).await?;
+    let definition = subject.resolve(&found)?;
+    Ok(subject.pending(&definition, &found))
+}
+
+async fn look(session: &Session, subject: &Subject) -> Result<Catalog, StoreError> {
+    timeout(SHORT, subject.look(&session.client))
         .await
         .unwrap_or_else(|_| {
             let reason = format!("no answer within {} s", SHORT.as_secs());
@@ -107,38 +119,47 @@ pub async fn migrate(
     wanted: Wanted,
     say: &mut (dyn FnMut(&str) + Send),
 ) -> Result<Migrated, MigrateError> {
-    let run = Run { session };
-    run.take_turn(outbox, say).await?;
-    let result = run.bring_up(outbox, wanted, say).await;
-    run.give_turn(outbox).await;
+    migrate_subject(session, &Subject::outbox(outbox, wanted), say).await
+}
+
+/// The same for the outbox or the inbox.
+///
+/// # Errors
+/// As [`migrate`].
+pub async fn migrate_subject(
+    session: &Session,
+    subject: &Subject,
+    say: &mut (dyn FnMut(&str) + Send),
+) -> Result<Migrated, MigrateError> {
+    let run = Run { session, subject };
+    run.take_turn(say).await?;
+    let result = run.bring_up(say).await;
+    run.give_turn().await;
     result
 }
 
 struct Run<'a> {
     session: &'a Session,
+    subject: &'a Subject,
 }
 
 impl Run<'_> {
-    async fn bring_up(
-        &self,
-        outbox: &Outbox,
-        wanted: Wanted,
-        say: &mut (dyn FnMut(&str) + Send),
-    ) -> Result<Migrated, MigrateError> {
-        let found = look(self.session, outbox).await?;
-        if let Some(version) = found.version.filter(|version| *version > NEWEST) {
+    async fn bring_up(&self, say: &mut (dyn FnMut(&str) + Send)) -> Result<Migrated, MigrateError> {
+        let found = look(self.session, self.subject).await?;
+        let newest = self.subject.newest();
+        if let Some(version) = found.version.filter(|version| *version > newest) {
             return Ok(Migrated::Newer(version));
         }
-        let definition = pending::resolve(outbox, wanted, &found)?;
-        let work = pending::pending(&definition, &found);
+        let definition = self.subject.resolve(&found)?;
+        let work = self.subject.pending(&definition, &found);
         let is_new = found.message.is_none();
         let done = if is_new {
             self.install(&definition, &work, say).await?
         } else {
             self.repair(&definition, &work, say).await?
         };
-        let found = look(self.session, outbox).await?;
-        let left = pending::pending(&definition, &found);
+        let found = look(self.session, self.subject).await?;
+        let left = self.subject.pending(&definition, &found);
         if !left.is_empty() {
             return Err(MigrateError::ByHand(left));
         }
@@ -149,7 +170,7 @@ impl Run<'_> {
         })
     }
 
-    /// A new outbox: all of it in one transaction, so that there is never half of one.
+    /// A new schema: all of it in one transaction, so that there is never half of one.
     async fn install(
         &self,
         definition: &Definition,
@@ -157,15 +178,19 @@ impl Run<'_> {
         say: &mut (dyn FnMut(&str) + Send),
     ) -> Result<Vec<String>, StoreError> {
         let mut sql = String::new();
-        for migration in migration::all(definition.wake) {
+        for migration in self.subject.migrations(definition) {
             sql.push_str(&migration.sql(definition));
         }
-        say(&format!("creating the outbox {}", definition.outbox));
-        self.in_transaction(&sql, "create the outbox", say).await?;
+        say(&format!(
+            "creating the {} {}",
+            self.subject, definition.outbox
+        ));
+        let doing = format!("create the {}", self.subject);
+        self.in_transaction(&sql, &doing, say).await?;
         Ok(work.iter().map(|one| one.problem.clone()).collect())
     }
 
-    /// An outbox that exists and may be in use: one thing at a time, each with few locks.
+    /// A schema that exists and may be in use: one thing at a time, each with few locks.
     async fn repair(
         &self,
         definition: &Definition,
@@ -204,7 +229,9 @@ impl Run<'_> {
         definition: &Definition,
         say: &mut (dyn FnMut(&str) + Send),
     ) -> Result<(), StoreError> {
-        let records: String = migration::all(definition.wake)
+        let records: String = self
+            .subject
+            .migrations(definition)
             .iter()
             .map(|one| one.record(&definition.outbox))
             .collect();
@@ -287,12 +314,8 @@ impl Run<'_> {
     }
 
     /// Waits until no other process changes this schema.
-    async fn take_turn(
-        &self,
-        outbox: &Outbox,
-        say: &mut (dyn FnMut(&str) + Send),
-    ) -> Result<(), StoreError> {
-        let key = migrate_key(outbox.schema());
+    async fn take_turn(&self, say: &mut (dyn FnMut(&str) + Send)) -> Result<(), StoreError> {
+        let key = migrate_key(self.subject.names().schema());
         let attempt = async {
             let mut told = false;
             while !self.try_turn(key).await? {
@@ -327,8 +350,8 @@ impl Run<'_> {
     }
 
     /// Best effort: the lock ends with the session anyway.
-    async fn give_turn(&self, outbox: &Outbox) {
-        let key = migrate_key(outbox.schema());
+    async fn give_turn(&self) {
+        let key = migrate_key(self.subject.names().schema());
         let sql = format!("SELECT pg_catalog.pg_advisory_unlock({key})");
         if let Err(error) = self.run(&sql, "end the migration", SHORT).await {
             tracing::debug!(%error, "the lock ends with the session");

@@ -31,7 +31,7 @@ pub struct Catalog {
     pub message: Option<Relation>,
     /// The tables beside it, by name.
     pub tables: BTreeMap<String, Relation>,
-    /// Functions `enqueue` and `wake` of the schema.
+    /// The functions looked for, as far as the schema has them.
     pub functions: Vec<Function>,
     /// The trigger on the outbox that calls `wake`.
     pub trigger: Option<Trigger>,
@@ -110,30 +110,29 @@ impl Catalog {
     /// # Errors
     /// [`StoreError`] as for any statement.
     pub async fn read(client: &Client, outbox: &Outbox) -> Result<Self, StoreError> {
-        let look = Look { client, outbox };
-        let mut catalog = Self {
-            schema: !look.rows(SCHEMA, &[]).await?.is_empty(),
-            ..Self::default()
+        let look = Look {
+            client,
+            outbox,
+            beside: &BESIDE,
+            functions: &["enqueue", "wake"],
         };
-        if !catalog.schema {
-            return Ok(catalog);
-        }
-        let mut relations = look.relations().await?;
-        catalog.message = relations.remove(outbox.relation());
-        catalog.tables = relations;
-        catalog.functions = look.functions().await?;
-        if catalog.message.is_some() {
-            catalog.trigger = look.trigger().await?;
-            catalog.identity_cache = look.identity_cache().await?;
-        }
-        if catalog.tables.contains_key("lease") {
-            catalog.leases = look.count("lease", "count(*)").await?;
-        }
-        if catalog.tables.contains_key("schema_version") {
-            let version = look.count("schema_version", "max(version)::int8").await?;
-            catalog.version = version.and_then(|version| i32::try_from(version).ok());
-        }
-        Ok(catalog)
+        look.at_everything().await
+    }
+
+    /// Looks at the main table `outbox`, at the tables `beside` it and at these functions.
+    pub(super) async fn read_other(
+        client: &Client,
+        outbox: &Outbox,
+        beside: &[&str],
+        functions: &[&str],
+    ) -> Result<Self, StoreError> {
+        let look = Look {
+            client,
+            outbox,
+            beside,
+            functions,
+        };
+        look.at_everything().await
     }
 }
 
@@ -167,7 +166,7 @@ const FUNCTIONS: &str = "\
            NOT p.prosecdef AND 'search_path=pg_catalog, pg_temp' = ANY (p.proconfig) \
     FROM pg_catalog.pg_proc p \
     JOIN pg_catalog.pg_namespace n ON n.oid = p.pronamespace \
-    WHERE n.nspname = $1 AND p.proname IN ('enqueue', 'wake')";
+    WHERE n.nspname = $1 AND p.proname = ANY ($2)";
 
 const TRIGGER: &str = "\
     SELECT t.tgenabled IN ('O', 'A'), pg_catalog.pg_get_triggerdef(t.oid) \
@@ -191,9 +190,37 @@ const IDENTITY_CACHE: &str = "\
 struct Look<'a> {
     client: &'a Client,
     outbox: &'a Outbox,
+    beside: &'a [&'a str],
+    functions: &'a [&'a str],
 }
 
 impl Look<'_> {
+    async fn at_everything(&self) -> Result<Catalog, StoreError> {
+        let mut catalog = Catalog {
+            schema: !self.rows(SCHEMA, &[]).await?.is_empty(),
+            ..Catalog::default()
+        };
+        if !catalog.schema {
+            return Ok(catalog);
+        }
+        let mut relations = self.relations().await?;
+        catalog.message = relations.remove(self.outbox.relation());
+        catalog.tables = relations;
+        catalog.functions = self.functions().await?;
+        if catalog.message.is_some() {
+            catalog.trigger = self.trigger().await?;
+            catalog.identity_cache = self.identity_cache().await?;
+        }
+        if catalog.tables.contains_key("lease") {
+            catalog.leases = self.count("lease", "count(*)").await?;
+        }
+        if catalog.tables.contains_key("schema_version") {
+            let version = self.count("schema_version", "max(version)::int8").await?;
+            catalog.version = version.and_then(|version| i32::try_from(version).ok());
+        }
+        Ok(catalog)
+    }
+
     async fn rows(
         &self,
         sql: &str,
@@ -210,7 +237,7 @@ impl Look<'_> {
 
     async fn relations(&self) -> Result<BTreeMap<String, Relation>, StoreError> {
         let mut names = vec![self.outbox.relation()];
-        names.extend(BESIDE);
+        names.extend(self.beside);
         let names: [(&(dyn ToSql + Sync), Type); 1] = [(&names, Type::NAME_ARRAY)];
         let mut relations: BTreeMap<String, Relation> = BTreeMap::new();
         for row in self.rows(COLUMNS, &names).await? {
@@ -248,7 +275,12 @@ impl Look<'_> {
                 is_safe: get::<Option<bool>>(row, 3)?.unwrap_or(false),
             })
         };
-        self.rows(FUNCTIONS, &[]).await?.iter().map(read).collect()
+        let names: [(&(dyn ToSql + Sync), Type); 1] = [(&self.functions, Type::NAME_ARRAY)];
+        self.rows(FUNCTIONS, &names)
+            .await?
+            .iter()
+            .map(read)
+            .collect()
     }
 
     async fn trigger(&self) -> Result<Option<Trigger>, StoreError> {

@@ -28,7 +28,7 @@ pub(super) struct ExpectedIndex {
     pub unique: bool,
 }
 
-const fn required(name: &'static str, sql_type: &'static str) -> ExpectedColumn {
+pub(super) const fn required(name: &'static str, sql_type: &'static str) -> ExpectedColumn {
     ExpectedColumn {
         name,
         sql_type,
@@ -37,7 +37,7 @@ const fn required(name: &'static str, sql_type: &'static str) -> ExpectedColumn 
     }
 }
 
-const fn defaulted(
+pub(super) const fn defaulted(
     name: &'static str,
     sql_type: &'static str,
     default: &'static str,
@@ -50,7 +50,7 @@ const fn defaulted(
     }
 }
 
-const fn optional(name: &'static str, sql_type: &'static str) -> ExpectedColumn {
+pub(super) const fn optional(name: &'static str, sql_type: &'static str) -> ExpectedColumn {
     ExpectedColumn {
         name,
         sql_type,
@@ -59,7 +59,7 @@ const fn optional(name: &'static str, sql_type: &'static str) -> ExpectedColumn 
     }
 }
 
-const fn unique(columns: &'static [&'static str]) -> ExpectedIndex {
+pub(super) const fn unique(columns: &'static [&'static str]) -> ExpectedIndex {
     ExpectedIndex {
         columns,
         predicate: None,
@@ -67,7 +67,7 @@ const fn unique(columns: &'static [&'static str]) -> ExpectedIndex {
     }
 }
 
-const fn plain(columns: &'static [&'static str]) -> ExpectedIndex {
+pub(super) const fn plain(columns: &'static [&'static str]) -> ExpectedIndex {
     ExpectedIndex {
         columns,
         predicate: None,
@@ -75,9 +75,9 @@ const fn plain(columns: &'static [&'static str]) -> ExpectedIndex {
     }
 }
 
-const TIME: &str = "timestamp with time zone";
-const IDENTITY: &str = "GENERATED ALWAYS AS IDENTITY";
-const CLOCK: &str = "DEFAULT pg_catalog.clock_timestamp()";
+pub(super) const TIME: &str = "timestamp with time zone";
+pub(super) const IDENTITY: &str = "GENERATED ALWAYS AS IDENTITY";
+pub(super) const CLOCK: &str = "DEFAULT pg_catalog.clock_timestamp()";
 
 /// The outbox without `payload`, whose type is chosen.
 pub(super) const MESSAGE_COLUMNS: &[ExpectedColumn] = &[

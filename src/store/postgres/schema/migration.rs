@@ -13,7 +13,7 @@ pub struct Migration {
     pub version: i32,
     /// What it brings, in a word.
     pub name: &'static str,
-    template: &'static str,
+    pub(super) template: &'static str,
 }
 
 /// Makes the schema and `schema_version`.
@@ -199,7 +199,7 @@ fn value(placeholder: &str, definition: &Definition, concurrently: bool) -> Stri
 }
 
 /// A dollar quote that neither name can end.
-fn dollar_tag(outbox: &Outbox) -> String {
+pub(super) fn dollar_tag(outbox: &Outbox) -> String {
     let taken = |tag: &str| outbox.schema().contains(tag) || outbox.relation().contains(tag);
     let mut tag = "$outbox$".to_owned();
     let mut number = 0;
@@ -213,29 +213,35 @@ fn dollar_tag(outbox: &Outbox) -> String {
 /// The whole installation as one script that `psql` and migration tools run as it stands.
 #[must_use]
 pub fn script(definition: &Definition) -> String {
-    let lock = super::migrate_key(definition.outbox.schema());
-    let tag = dollar_tag(&definition.outbox);
-    let mut sql = format!(
+    let head = format!(
         "-- outbox-relay {}: outbox schema, version {NEWEST}. May be run again.\n\
          -- On an outbox in use, `outbox-relay migrate` is gentler: it builds indexes CONCURRENTLY\n\
          -- and waits for locks in small steps. Leave BEGIN and COMMIT out where your tool opens the\n\
-         -- transaction itself.\n\n\
-         BEGIN;\n\
-         SET LOCAL client_min_messages = warning;\n\
-         SET LOCAL search_path = pg_catalog, pg_temp;\n\
-         DO {tag} BEGIN PERFORM pg_catalog.pg_advisory_xact_lock({lock}); END {tag};\n\n",
+         -- transaction itself.\n",
         env!("CARGO_PKG_VERSION")
     );
-    for migration in all(definition.wake) {
+    let parts = all(definition.wake).map(|migration| {
         if migration == INDEXES {
-            sql.push_str(&guarded_indexes(definition));
+            guarded_indexes(definition)
         } else {
-            sql.push_str(&migration.sql(definition));
+            migration.sql(definition)
         }
-        sql.push('\n');
-    }
-    sql.push_str("COMMIT;\n");
-    sql
+    });
+    in_one_transaction(&definition.outbox, &head, &parts)
+}
+
+/// A script that waits for its turn, as `migrate` does.
+pub(super) fn in_one_transaction(outbox: &Outbox, head: &str, parts: &[String]) -> String {
+    let lock = super::migrate_key(outbox.schema());
+    let tag = dollar_tag(outbox);
+    format!(
+        "{head}\nBEGIN;\n\
+         SET LOCAL client_min_messages = warning;\n\
+         SET LOCAL search_path = pg_catalog, pg_temp;\n\
+         DO {tag} BEGIN PERFORM pg_catalog.pg_advisory_xact_lock({lock}); END {tag};\n\n\
+         {}\nCOMMIT;\n",
+        parts.join("\n")
+    )
 }
 
 /// CREATE INDEX IF NOT EXISTS locks writers out before it looks whether there is anything to do;

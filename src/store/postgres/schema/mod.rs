@@ -1,16 +1,20 @@
-//! The outbox schema: how it is made, changed, inspected and named.
+//! The schemas of outbox and inbox: how they are made, changed, inspected and named.
 
 mod apply;
 mod catalog;
 mod definition;
 mod expected;
+mod inbox;
 mod migration;
 mod pending;
+mod subject;
 mod wake;
 
-pub use apply::{MigrateError, Migrated, check, migrate};
+pub use apply::{MigrateError, Migrated, check, check_subject, migrate, migrate_subject};
 pub use catalog::Catalog;
 pub use definition::{Definition, Payload, Wake};
+pub use inbox::{FUNCTIONS as INBOX_FUNCTIONS, script as inbox_script};
 pub use migration::{Index, script};
 pub use pending::{Pending, Refusal, Remedy, Wanted, pending, resolve};
+pub use subject::Subject;
 pub use wake::{migrate_key, wake_channel, wake_key};

@@ -278,24 +278,13 @@ impl Compare<'_> {
                 .functions
                 .iter()
                 .find(|one| one.name == name && one.arguments == arguments);
-            let problem = match found {
-                None => "missing",
-                Some(function) if !function.is_safe => {
-                    "not SECURITY INVOKER with search_path pg_catalog, pg_temp"
-                }
-                Some(function) if !self.is_newer() && !self.is_ours(function, migration) => {
-                    "its body is not this version's"
-                }
-                Some(_) => continue,
+            let sql = (!self.is_newer()).then(|| migration.sql(self.wanted));
+            let Some(problem) = function_problem(found, sql.as_deref()) else {
+                continue;
             };
             let problem = format!("function {}.{name}: {problem}", self.wanted.outbox.schema());
             list.push(self.migrate(problem, migration));
         }
-    }
-
-    fn is_ours(&self, function: &Function, migration: Migration) -> bool {
-        let plain = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
-        plain(&migration.sql(self.wanted)).contains(&plain(&function.source))
     }
 
     fn trigger(&self, list: &mut Vec<Pending>) {
@@ -316,7 +305,24 @@ impl Compare<'_> {
     }
 }
 
-fn compare_column(
+/// What is wrong with a function; `sql` is the text that makes it, where its body matters.
+pub(super) fn function_problem(
+    found: Option<&Function>,
+    sql: Option<&str>,
+) -> Option<&'static str> {
+    let plain = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+    match found {
+        None => Some("missing"),
+        Some(function) if !function.is_safe => {
+            Some("not SECURITY INVOKER with search_path pg_catalog, pg_temp")
+        }
+        Some(function) => sql
+            .filter(|sql| !plain(sql).contains(&plain(&function.source)))
+            .map(|_| "its body is not this version's"),
+    }
+}
+
+pub(super) fn compare_column(
     table: &str,
     quoted_table: &str,
     expected: &ExpectedColumn,
@@ -367,7 +373,7 @@ fn type_fits(expected: &ExpectedColumn, found: &Column) -> bool {
         || (expected.sql_type == "text" && found.sql_type.starts_with("character varying"))
 }
 
-fn has_index(table: &Relation, expected: &ExpectedIndex) -> bool {
+pub(super) fn has_index(table: &Relation, expected: &ExpectedIndex) -> bool {
     table
         .indexes
         .iter()
@@ -375,7 +381,7 @@ fn has_index(table: &Relation, expected: &ExpectedIndex) -> bool {
 }
 
 /// `(a, b)`; an expression has its parentheses already.
-fn shown(columns: &[&str]) -> String {
+pub(super) fn shown(columns: &[&str]) -> String {
     match columns {
         [expression] if expression.starts_with('(') => (*expression).to_owned(),
         _ => format!("({})", columns.join(", ")),
