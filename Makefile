@@ -15,8 +15,8 @@ CARGO_DENY := $(shell command -v cargo-deny 2>/dev/null || echo $(TOOLS)/bin/car
 help: ## list what can be made
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
 
-demo: ## 2,000 orders through private servers while relay and broker are killed; 1-2 minutes
-	cargo build --locked --release --bin outbox-relay --example demo
+demo: ## 2,000 orders while relay and broker are killed: 30 s, after some minutes of building
+	cargo build --locked --release --bin outbox-relay --example demo # minutes the first time
 	@$(SERVERS) run target/release/examples/demo
 
 test: ## all tests; private servers, fetched without installing if they are missing

@@ -29,6 +29,7 @@ impl Mischief {
         let mut done = Self::default();
         shop.reaches(ORDERS / 5).await;
         let from = now(stage).await;
+        something_is_on_its_way(stage).await;
         done.kill_relay(stage, "in the middle of its work").await;
         caught_up(stage).await;
         done.outages.push((from, now(stage).await));
@@ -73,6 +74,17 @@ impl Mischief {
             .screen
             .done("the broker is back; the relay finds it by itself");
     }
+}
+
+/// Waits for a moment in which orders are committed and not delivered yet.
+async fn something_is_on_its_way(stage: &Stage) {
+    let waiting = async {
+        while stage.ledger.commits() < stage.ledger.arrived() + 3 {
+            sleep(Duration::from_millis(1)).await;
+        }
+    };
+    // A relay that is always faster is killed at any moment.
+    let _ = tokio::time::timeout(Duration::from_secs(2), waiting).await;
 }
 
 /// The database's clock, in seconds.
