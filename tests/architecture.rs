@@ -58,6 +58,7 @@ const MAY_NAME: [(&str, &[&str]); 16] = [
             "relay::rules",
             "relay::engine",
             "broker",
+            "broker::outcome",
             "store",
             "store::postgres",
             "message",

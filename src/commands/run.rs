@@ -7,14 +7,15 @@ use anyhow::Context;
 use clap::Args;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
+use uuid::Uuid;
 
 use super::Exit;
-use super::servers::{broker, store};
+use super::servers::{broker, instance_name, store};
 use crate::config::{BrokerTarget, Config, Login, Ordering};
 use crate::message::Rules;
 use crate::ops::{HttpServer, Site};
 use crate::relay::rules::FlowLimits;
-use crate::relay::{Ended, Mode, Relay, Settings};
+use crate::relay::{Ended, Identity, Mode, Relay, Settings};
 use crate::runtime::{Clock, Health, Shutdown};
 use crate::store::postgres::PgStore;
 use crate::store::postgres::remaining::{Remaining, remaining};
@@ -103,6 +104,11 @@ fn settings(config: &Config, target: &BrokerTarget) -> Settings {
     Settings {
         limits,
         rules,
+        identity: Identity {
+            instance: Uuid::new_v4(),
+            name: instance_name(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+        },
         shutdown_grace: relay.shutdown_grace,
     }
 }

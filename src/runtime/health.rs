@@ -57,6 +57,11 @@ impl Health {
         self.change(|condition| &mut condition.role, role);
     }
 
+    /// So many partitions are held.
+    pub fn partitions(&self, held: u16) {
+        self.change(|condition| &mut condition.partitions, held);
+    }
+
     /// After each read: whether rows are due. The moment counts from the first of many reads that
     /// say so.
     pub fn due(&self, any: bool, now: Moment) {

@@ -62,6 +62,8 @@ pub struct Condition {
     pub due_since: Option<Moment>,
     /// When a row was last confirmed and settled.
     pub progressed: Option<Moment>,
+    /// Partitions held.
+    pub partitions: u16,
 }
 
 impl Default for Condition {
@@ -72,6 +74,7 @@ impl Default for Condition {
             role: Role::Active,
             due_since: None,
             progressed: None,
+            partitions: 0,
         }
     }
 }

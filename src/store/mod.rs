@@ -3,6 +3,7 @@
 //! Two implementations exist, the real one (`postgres`) and an in-memory twin (`memory`);
 //! `tests/contract` runs one suite against both.
 
+mod announcement;
 pub mod error;
 pub mod memory;
 pub mod postgres;
@@ -11,10 +12,12 @@ use std::future::Future;
 use std::sync::Arc;
 
 use tokio::sync::Notify;
+use uuid::Uuid;
 
 use crate::message::RowId;
 use crate::relay::rules::{Fetched, ReadRequest, Reading, SettleReport, Settlement};
 
+pub use announcement::Announcement;
 pub use error::{Fault, StoreError};
 
 /// A database that holds an outbox.
@@ -79,6 +82,22 @@ pub trait Settler: Send + 'static {
         &mut self,
         batch: &[Settlement],
     ) -> impl Future<Output = Result<SettleReport, StoreError>> + Send;
+
+    /// Writes a sign of life, and removes what relays left behind that died long ago. Never
+    /// waits for a lock.
+    ///
+    /// # Errors
+    /// [`StoreError`]; one that does not say that the connection is gone leaves it usable.
+    fn announce(
+        &mut self,
+        sign: &Announcement,
+    ) -> impl Future<Output = Result<(), StoreError>> + Send;
+
+    /// Removes the sign of life of a relay that stops.
+    ///
+    /// # Errors
+    /// [`StoreError`]; the sign then grows old by itself.
+    fn withdraw(&mut self, instance: Uuid) -> impl Future<Output = Result<(), StoreError>> + Send;
 
     /// Waits for the end of the connection and tells why. Cancel safe.
     fn ended(&mut self) -> impl Future<Output = StoreError> + Send;

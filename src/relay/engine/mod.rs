@@ -6,6 +6,7 @@
 
 mod channel;
 mod event;
+mod herald;
 mod link;
 mod reader;
 mod retry;
@@ -20,6 +21,7 @@ use crate::relay::rules::FlowLimits;
 use crate::runtime::Health;
 use crate::store::Store;
 
+pub use herald::{HEARTBEAT, Identity};
 pub use run::{Ended, Mode};
 
 /// What an engine is told at its start.
@@ -29,6 +31,8 @@ pub struct Settings {
     pub limits: FlowLimits,
     /// What a message must be like. Frame size and content type are found out on connecting.
     pub rules: Rules,
+    /// Who this relay is.
+    pub identity: Identity,
     /// How long a drain may take.
     pub shutdown_grace: Duration,
 }

@@ -9,6 +9,7 @@ use tokio_util::task::TaskTracker;
 use tracing::{info, warn};
 
 use super::event::{Event, Events};
+use super::herald::Herald;
 use super::{Relay, Settings, link, reader, settler};
 use crate::broker::{Broker, ChannelLost};
 use crate::message::{Publication, RowId};
@@ -60,18 +61,18 @@ impl<S: Store, B: Broker> Relay<S, B> {
             Arc::new(store),
         );
         let tasks = TaskTracker::new();
-        let read = reader::read(
+        tasks.spawn(reader::read(
             Arc::clone(&store),
             asked,
             Arc::clone(&nudge),
             events.clone(),
             stop.clone(),
-        );
-        tasks.spawn(read);
+        ));
         tasks.spawn(settler::settle(
             store,
             decided,
             events.clone(),
+            Herald::new(settings.identity.clone(), health.clone()),
             stop.clone(),
         ));
         let channels = settings.limits.channels;
@@ -123,6 +124,8 @@ impl Engine {
             Jitter::random(),
         );
         flow.own(PartitionSet::ALL);
+        let held = PartitionSet::ALL.len();
+        health.partitions(u16::try_from(held).unwrap_or(u16::MAX));
         Self {
             flow,
             outlets,

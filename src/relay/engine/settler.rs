@@ -13,8 +13,10 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use super::event::{Event, Events};
+use super::herald::Herald;
 use super::retry::{Attempts, pause};
 use crate::relay::rules::{Settlement, Ticket};
+use crate::runtime::Clock;
 use crate::store::{Settler, Store, StoreError};
 
 /// Rows of one settlement at the most.
@@ -25,6 +27,9 @@ const LATER: Duration = Duration::from_secs(1);
 
 /// So often a busy database (deadlock, serialization failure) is asked again at once.
 const AT_ONCE: u32 = 5;
+
+/// How long a goodbye may take.
+const FAREWELL: Duration = Duration::from_secs(2);
 
 /// What is still to be written down.
 #[derive(Default)]
@@ -40,6 +45,7 @@ pub(super) async fn settle<S: Store>(
     store: Arc<S>,
     mut settlements: mpsc::UnboundedReceiver<Vec<Settlement>>,
     events: Events,
+    mut herald: Herald,
     stop: CancellationToken,
 ) {
     let mut attempts = Attempts::new();
@@ -52,10 +58,19 @@ pub(super) async fn settle<S: Store>(
                 attempts.succeeded();
                 info!("settling in the database");
                 events.report(Event::SettlerReady);
-                let serving = serve(&mut settler, &mut settlements, &mut desk, &events);
+                herald.start_anew();
+                let mut clerk = Clerk {
+                    settler: &mut settler,
+                    herald: &mut herald,
+                    deaf: false,
+                };
+                let serving = clerk.serve(&mut settlements, &mut desk, &events);
                 match stop.run_until_cancelled(serving).await {
                     Some(Err(error)) => error,
-                    Some(Ok(())) | None => return,
+                    Some(Ok(())) | None => {
+                        clerk.leave().await;
+                        return;
+                    }
                 }
             }
         };
@@ -68,30 +83,78 @@ pub(super) async fn settle<S: Store>(
     }
 }
 
-async fn serve<T: Settler>(
-    settler: &mut T,
-    settlements: &mut mpsc::UnboundedReceiver<Vec<Settlement>>,
-    desk: &mut Desk,
-    events: &Events,
-) -> Result<(), StoreError> {
-    loop {
-        while desk.now.len() < BATCH
-            && let Ok(more) = settlements.try_recv()
-        {
-            desk.now.extend(more);
+/// Who settles, and now and then says that this relay is alive.
+struct Clerk<'a, T> {
+    settler: &'a mut T,
+    herald: &'a mut Herald,
+    /// Signs of life are refused; told once.
+    deaf: bool,
+}
+
+impl<T: Settler> Clerk<'_, T> {
+    async fn serve(
+        &mut self,
+        settlements: &mut mpsc::UnboundedReceiver<Vec<Settlement>>,
+        desk: &mut Desk,
+        events: &Events,
+    ) -> Result<(), StoreError> {
+        let mut later_at = None;
+        loop {
+            while desk.now.len() < BATCH
+                && let Ok(more) = settlements.try_recv()
+            {
+                desk.now.extend(more);
+            }
+            self.announce().await?;
+            if !desk.now.is_empty() {
+                write_down(self.settler, desk, events).await?;
+                continue;
+            }
+            let now = Clock.now();
+            let later_in = now.until(*later_at.get_or_insert(now + LATER));
+            let announce_in = now.until(self.herald.ask_at());
+            tokio::select! {
+                more = settlements.recv() => match more {
+                    Some(more) => desk.now.extend(more),
+                    None => return Ok(()),
+                },
+                () = tokio::time::sleep(later_in) => {
+                    later_at = None;
+                    desk.now.append(&mut desk.later);
+                }
+                () = tokio::time::sleep(announce_in) => {}
+                error = self.settler.ended() => return Err(error),
+            }
         }
-        if !desk.now.is_empty() {
-            write_down(settler, desk, events).await?;
-            continue;
+    }
+
+    /// Says that this relay is alive, if it is time to. Takes a round trip and waits for no
+    /// lock. That it is refused, for instance on an older schema, is no reason not to settle.
+    async fn announce(&mut self) -> Result<(), StoreError> {
+        let Some(sign) = self.herald.due(Clock.now()) else {
+            return Ok(());
+        };
+        match self.settler.announce(&sign).await {
+            Ok(()) => self.deaf = false,
+            Err(error @ (StoreError::Unreachable(_) | StoreError::ReadOnly(_))) => {
+                return Err(error);
+            }
+            Err(error) if !self.deaf => {
+                self.deaf = true;
+                warn!(%error, "cannot tell the other relays that this one is alive");
+            }
+            Err(_) => {}
         }
-        let waiting = !desk.later.is_empty();
-        tokio::select! {
-            more = settlements.recv() => match more {
-                Some(more) => desk.now.extend(more),
-                None => return Ok(()),
-            },
-            () = tokio::time::sleep(LATER), if waiting => desk.now.append(&mut desk.later),
-            error = settler.ended() => return Err(error),
+        Ok(())
+    }
+
+    /// Takes back the sign of life. If that fails it grows old by itself.
+    async fn leave(&mut self) {
+        let withdrawing = self.settler.withdraw(self.herald.instance());
+        match tokio::time::timeout(FAREWELL, withdrawing).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => warn!(%error, "cannot take back the sign of life"),
+            Err(_) => warn!("no answer when taking back the sign of life"),
         }
     }
 }

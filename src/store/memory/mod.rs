@@ -10,10 +10,11 @@ mod table;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
+use uuid::Uuid;
 
 pub use table::{StoredRow, Table};
 
-use super::{Reader, Settler, Store, StoreError};
+use super::{Announcement, Reader, Settler, Store, StoreError};
 use crate::message::RowId;
 use crate::relay::rules::{Fetched, ReadRequest, Reading, SettleReport, Settlement};
 
@@ -87,6 +88,18 @@ impl Reader for MemoryStore {
 impl Settler for MemoryStore {
     async fn settle(&mut self, batch: &[Settlement]) -> Result<SettleReport, StoreError> {
         Ok(lock(&self.table).settle(batch))
+    }
+
+    async fn announce(&mut self, sign: &Announcement) -> Result<(), StoreError> {
+        lock(&self.table)
+            .instances
+            .insert(sign.instance, sign.clone());
+        Ok(())
+    }
+
+    async fn withdraw(&mut self, instance: Uuid) -> Result<(), StoreError> {
+        lock(&self.table).instances.remove(&instance);
+        Ok(())
     }
 
     async fn ended(&mut self) -> StoreError {

@@ -4,11 +4,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, SystemTime};
 
+use uuid::Uuid;
+
 use crate::message::{Body, OutboxRow, RowId, Unfit};
 use crate::relay::rules::{
     DueMark, Fetched, Found, Partition, Position, ReadRequest, Reading, SettleReport, Settlement,
     Snapshot, Verdict,
 };
+use crate::store::Announcement;
 
 /// A row of the table, with the columns that the relay's rules depend on.
 #[derive(Clone, Debug)]
@@ -35,6 +38,8 @@ pub struct Table {
     rows: BTreeMap<i64, StoredRow>,
     /// Rows that were moved to quarantine, with the reason.
     pub quarantined: BTreeMap<i64, (StoredRow, Unfit)>,
+    /// Signs of life of relays.
+    pub instances: BTreeMap<Uuid, Announcement>,
     open: BTreeMap<u64, Vec<StoredRow>>,
     next_xid: u64,
     next_id: i64,
@@ -50,6 +55,7 @@ impl Default for Table {
         Self {
             rows: BTreeMap::new(),
             quarantined: BTreeMap::new(),
+            instances: BTreeMap::new(),
             open: BTreeMap::new(),
             next_xid: 100,
             next_id: 1,

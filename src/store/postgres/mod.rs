@@ -6,6 +6,7 @@ mod gate;
 pub mod grants;
 pub mod ident;
 pub mod inbox_grants;
+mod instance;
 mod read_sql;
 pub mod reader;
 pub mod remaining;

@@ -7,8 +7,10 @@ use std::time::Duration;
 
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Row, Statement};
+use uuid::Uuid;
 
 use super::ident::Outbox;
+use super::instance::Heartbeat;
 use super::reader::within;
 use super::row::get;
 use super::session::{Session, ended};
@@ -17,7 +19,7 @@ use super::sqlstate::store_error;
 use crate::config::OnSent;
 use crate::message::RowId;
 use crate::relay::rules::{SettleReport, Settlement, Ticket, Verdict};
-use crate::store::{Settler, StoreError};
+use crate::store::{Announcement, Settler, StoreError};
 
 /// Settles an outbox over one session.
 pub struct PgSettler {
@@ -26,6 +28,7 @@ pub struct PgSettler {
     retry: Statement,
     quarantine: Statement,
     pending: Statement,
+    heartbeat: Heartbeat,
     deadline: Duration,
 }
 
@@ -66,6 +69,7 @@ impl PgSettler {
             retry,
             quarantine,
             pending,
+            heartbeat: Heartbeat::new(outbox),
             deadline,
         })
     }
@@ -140,6 +144,18 @@ impl Settler for PgSettler {
             }
         }
         Ok(report)
+    }
+
+    async fn announce(&mut self, sign: &Announcement) -> Result<(), StoreError> {
+        self.heartbeat
+            .announce(&self.session, self.deadline, sign)
+            .await
+    }
+
+    async fn withdraw(&mut self, instance: Uuid) -> Result<(), StoreError> {
+        self.heartbeat
+            .withdraw(&self.session, self.deadline, instance)
+            .await
     }
 
     async fn ended(&mut self) -> StoreError {

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use outbox_relay::message::{Body, OutboxRow, RowId};
+use outbox_relay::store::Announcement;
 use outbox_relay::store::memory::{MemoryStore, Table};
 
 use super::{Due, MAX_MESSAGE_SIZE, New, Quarantined, Stage, Stored};
@@ -106,6 +107,11 @@ impl Stage for InMemory {
                 payload: payload.to_vec(),
             })
         })
+    }
+
+    async fn alive(&self) -> Vec<Announcement> {
+        self.0
+            .with(|table| table.instances.values().cloned().collect())
     }
 }
 

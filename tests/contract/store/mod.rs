@@ -1,5 +1,6 @@
 //! What every store must do, run against PostgreSQL and against the table in memory.
 
+mod alive;
 mod bodies;
 mod due;
 mod in_memory;
@@ -15,7 +16,7 @@ use std::time::Duration;
 
 use outbox_relay::message::{Body, RowId};
 use outbox_relay::relay::rules::{Fetched, Found, PartitionSet, Position, ReadRequest, Reading};
-use outbox_relay::store::{Reader, Store};
+use outbox_relay::store::{Announcement, Reader, Store};
 use tokio::sync::Notify;
 use tokio::time::timeout;
 
@@ -120,6 +121,8 @@ pub trait Stage: Sized {
     async fn fall_due(&self, due: Due, ids: &[RowId]);
     async fn stored(&self, id: RowId) -> Option<Stored>;
     async fn quarantined(&self, id: RowId) -> Option<Quarantined>;
+    /// Signs of life, by instance.
+    async fn alive(&self) -> Vec<Announcement>;
 
     /// Inserts and commits one row after the other.
     async fn commit_each(&self, rows: impl IntoIterator<Item = New>) -> Vec<RowId> {

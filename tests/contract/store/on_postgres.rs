@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use outbox_relay::config::{DatabaseSection, DatabaseTarget, OnSent, Secret};
 use outbox_relay::message::RowId;
+use outbox_relay::store::Announcement;
 use outbox_relay::store::postgres::ident::Outbox;
 use outbox_relay::store::postgres::store::PgStore;
 use tokio_postgres::Client;
@@ -169,5 +170,25 @@ impl Stage for OnPostgres {
             key: row.get(2),
             payload: row.get(3),
         })
+    }
+
+    async fn alive(&self) -> Vec<Announcement> {
+        let select = "SELECT instance, name, version, ready, waits_for, database_state, \
+             database_reason, broker_state, broker_reason, partitions, \
+             EXTRACT(epoch FROM clock_timestamp() - last_confirm_at)::float8 \
+             FROM outbox.instance ORDER BY instance";
+        let rows = self.client.query(select, &[]).await.expect(select);
+        let read = |row: &tokio_postgres::Row| Announcement {
+            instance: row.get(0),
+            name: row.get(1),
+            version: row.get(2),
+            ready: row.get(3),
+            waits_for: row.get(4),
+            database: (row.get(5), row.get(6)),
+            broker: (row.get(7), row.get(8)),
+            partitions: row.get::<_, i16>(9).unsigned_abs(),
+            last_confirm: row.get::<_, Option<f64>>(10).map(Duration::from_secs_f64),
+        };
+        rows.iter().map(read).collect()
     }
 }

@@ -5,9 +5,10 @@ use std::time::Duration;
 use outbox_relay::config::OnSent;
 use outbox_relay::message::Body;
 use outbox_relay::relay::rules::Fetched;
-use outbox_relay::store::{Reader, Settler, Store, StoreError};
+use outbox_relay::store::{Announcement, Reader, Settler, Store, StoreError};
 use tokio::time::timeout;
 
+use super::alive::sign;
 use super::on_postgres::OnPostgres;
 use super::settling::{quarantine, sent};
 use super::{New, Stage, first, noise, read, reader, settler, told};
@@ -301,4 +302,54 @@ async fn a_body_that_postgresql_compressed_is_published_whole() {
     };
     assert_eq!(bytes[..], vec![7; 90_000]);
     assert_ne!(bytes[..], noise(90_000));
+}
+
+#[tokio::test]
+async fn a_sign_of_life_waits_for_no_lock_and_sweeps_the_dead() {
+    let stage = OnPostgres::new().await;
+    let mut settler = settler(&stage).await;
+    for instance in [1, 2, 3] {
+        settler.announce(&sign(instance)).await.expect("written");
+    }
+    let age = "UPDATE outbox.instance SET heartbeat_at = now() - interval '61 minutes' \
+         WHERE name = 'pod:7' AND instance <> '00000000-0000-0000-0000-000000000001'";
+    stage.client.batch_execute(age).await.expect("aged");
+    let other = stage.database.connect().await;
+    let lock = "BEGIN; SELECT FROM outbox.instance WHERE instance IN \
+         ('00000000-0000-0000-0000-000000000001', '00000000-0000-0000-0000-000000000002') \
+         FOR UPDATE";
+    other.batch_execute(lock).await.expect("locked");
+    let renewed = Announcement {
+        partitions: 1,
+        ..sign(1)
+    };
+    // lock_timeout would end a wait with an error.
+    settler.announce(&renewed).await.expect("no wait");
+    let alive = stage.alive().await;
+    let found: Vec<_> = alive
+        .iter()
+        .map(|sign| (sign.instance.as_u128(), sign.partitions))
+        .collect();
+    assert_eq!(
+        found,
+        [(1, 256), (2, 256)],
+        "the locked ones are as they were"
+    );
+    other.batch_execute("ROLLBACK").await.expect("unlocked");
+    settler.announce(&renewed).await.expect("renewed");
+    let alive = stage.alive().await;
+    assert_eq!(alive, [renewed]);
+}
+
+#[tokio::test]
+async fn a_refused_sign_of_life_leaves_the_session_usable() {
+    let stage = OnPostgres::new().await;
+    let rows = stage.commit_small(1).await;
+    let mut settler = settler(&stage).await;
+    let drop = "DROP TABLE outbox.instance";
+    stage.client.batch_execute(drop).await.expect("dropped");
+    let refused = settler.announce(&sign(1)).await;
+    assert!(matches!(refused, Err(StoreError::Schema(_))), "{refused:?}");
+    let report = settler.settle(&[sent(rows[0], 1).await]).await;
+    assert_eq!(report.expect("settled").written.len(), 1);
 }

@@ -1,0 +1,171 @@
+//! When this relay tells the others about itself, and what. Writes nothing itself.
+
+use std::time::Duration;
+
+use uuid::Uuid;
+
+use crate::runtime::readiness::{Component, Readiness};
+use crate::runtime::{Health, Moment};
+use crate::store::Announcement;
+
+/// Signs of life come at least so often. A reader takes a relay for dead after several.
+pub const HEARTBEAT: Duration = Duration::from_secs(5);
+
+/// And at most so often, however much changes.
+const CALM: Duration = Duration::from_secs(1);
+
+/// Who this relay is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Identity {
+    /// Token of the process, made at its start.
+    pub instance: Uuid,
+    /// Host and process, for people.
+    pub name: String,
+    /// Of the program.
+    pub version: String,
+}
+
+/// Watches this relay's health and says when the others should hear of it.
+pub(super) struct Herald {
+    identity: Identity,
+    health: Health,
+    /// The last sign of life, and when.
+    last: Option<(Moment, Readiness, u16)>,
+    asked: Moment,
+}
+
+impl Herald {
+    pub(super) fn new(identity: Identity, health: Health) -> Self {
+        Self {
+            identity,
+            health,
+            last: None,
+            asked: Moment::ORIGIN,
+        }
+    }
+
+    pub(super) fn instance(&self) -> Uuid {
+        self.identity.instance
+    }
+
+    /// When to ask again whether a sign is due.
+    pub(super) fn ask_at(&self) -> Moment {
+        self.asked + CALM
+    }
+
+    /// The sign that is due now, if one is: the first, a regular one, or one about a change. It
+    /// counts as made, whatever becomes of it.
+    pub(super) fn due(&mut self, now: Moment) -> Option<Announcement> {
+        self.asked = now;
+        let readiness = self.health.readiness(now);
+        let (progressed, partitions) = {
+            let condition = self.health.watch();
+            let condition = condition.borrow();
+            (condition.progressed, condition.partitions)
+        };
+        if let Some((at, before, held)) = &self.last {
+            let age = now.since(*at);
+            let news = states(before) != states(&readiness) || *held != partitions;
+            if age < CALM || (age < HEARTBEAT && !news) {
+                return None;
+            }
+        }
+        let sign = Announcement {
+            instance: self.identity.instance,
+            name: self.identity.name.clone(),
+            version: self.identity.version.clone(),
+            ready: readiness.ready,
+            waits_for: waits_for(&readiness),
+            database: told(&readiness.database),
+            broker: told(&readiness.broker),
+            last_confirm: progressed.map(|at| now.since(at)),
+            partitions,
+        };
+        self.last = Some((now, readiness, partitions));
+        Some(sign)
+    }
+
+    /// The connection is new: the next sign is due at once.
+    pub(super) fn start_anew(&mut self) {
+        self.last = None;
+    }
+}
+
+/// What is news; reasons hold numbers that change all the time.
+fn states(readiness: &Readiness) -> [&'static str; 3] {
+    [&readiness.database, &readiness.broker, &readiness.progress].map(|component| component.state)
+}
+
+fn told(component: &Component) -> (String, String) {
+    (component.state.to_owned(), component.reason.clone())
+}
+
+fn waits_for(readiness: &Readiness) -> Option<String> {
+    let parts = [
+        ("database", &readiness.database),
+        ("broker", &readiness.broker),
+        ("progress", &readiness.progress),
+    ];
+    let bad = parts.iter().filter(|(_, component)| !component.ok);
+    let reasons: Vec<_> = bad
+        .map(|(name, component)| format!("{name} {}: {}", component.state, component.reason))
+        .collect();
+    (!reasons.is_empty()).then(|| reasons.join("; "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::runtime::readiness::{Broker, Database};
+
+    fn at(millis: u64) -> Moment {
+        Moment::from_origin(Duration::from_millis(millis))
+    }
+
+    fn herald() -> (Herald, Health) {
+        let health = Health::starting(at(0));
+        health.database(Database::Connected);
+        health.broker(Broker::Connected);
+        let identity = Identity {
+            instance: Uuid::nil(),
+            name: "pod:1".to_owned(),
+            version: "1".to_owned(),
+        };
+        (Herald::new(identity, health.clone()), health)
+    }
+
+    #[test]
+    fn signs_come_at_the_start_and_then_regularly() {
+        let (mut herald, _health) = herald();
+        let signs = (0..=15_000)
+            .step_by(100)
+            .filter(|now| herald.due(at(*now)).is_some());
+        assert_eq!(signs.collect::<Vec<_>>(), [0, 5_000, 10_000, 15_000]);
+    }
+
+    #[test]
+    fn a_change_is_told_soon_and_with_its_reason() {
+        let (mut herald, health) = herald();
+        let first = herald.due(at(0)).expect("the first");
+        assert_eq!((first.ready, first.waits_for), (true, None));
+        health.broker(Broker::Disconnected("mq: refused".to_owned()));
+        assert!(herald.due(at(500)).is_none());
+        assert_eq!(herald.ask_at(), at(1_500));
+        let news = herald.due(at(1_000)).expect("news");
+        assert!(!news.ready);
+        let why = news.waits_for.as_deref();
+        assert_eq!(why, Some("broker disconnected: mq: refused"));
+        health.broker(Broker::Disconnected("mq: no answer".to_owned()));
+        assert!(herald.due(at(2_000)).is_none(), "the same state");
+        health.partitions(7);
+        assert_eq!(herald.due(at(3_000)).map(|sign| sign.partitions), Some(7));
+    }
+
+    #[test]
+    fn a_new_connection_is_used_at_once() {
+        let (mut herald, _health) = herald();
+        assert!(herald.due(at(0)).is_some());
+        herald.start_anew();
+        assert!(herald.due(at(10)).is_some());
+    }
+}

@@ -1,0 +1,28 @@
+//! What a relay tells the others about itself through the database.
+
+use std::time::Duration;
+
+use uuid::Uuid;
+
+/// One sign of life.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Announcement {
+    /// Token of the process.
+    pub instance: Uuid,
+    /// Host and process, for people.
+    pub name: String,
+    /// Of the program.
+    pub version: String,
+    /// Due rows make progress, or nothing is due.
+    pub ready: bool,
+    /// Why it is not ready.
+    pub waits_for: Option<String>,
+    /// How the connection to PostgreSQL is doing: one of a few words, and why.
+    pub database: (String, String),
+    /// How the connection to RabbitMQ is doing: one of a few words, and why.
+    pub broker: (String, String),
+    /// How long ago a row was last confirmed and settled; `None` if none was yet.
+    pub last_confirm: Option<Duration>,
+    /// Partitions held.
+    pub partitions: u16,
+}

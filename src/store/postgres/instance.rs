@@ -1,0 +1,94 @@
+//! Signs of life in `outbox.instance`.
+//!
+//! They share the settling session, so no statement here ever waits for a lock: a row that
+//! somebody holds is left as it is until the next sign.
+
+use std::time::Duration;
+
+use tokio_postgres::types::{ToSql, Type};
+
+use super::ident::Outbox;
+use super::reader::within;
+use super::session::Session;
+use crate::store::{Announcement, StoreError};
+
+/// Rows of relays that said nothing for so long are removed by the others. Until then `status`
+/// shows a relay that died.
+const KEPT: &str = "interval '1 hour'";
+
+/// The statements, for one outbox.
+pub(super) struct Heartbeat {
+    beat: String,
+    leave: String,
+}
+
+impl Heartbeat {
+    pub(super) fn new(outbox: &Outbox) -> Self {
+        let table = outbox.sibling("instance");
+        Self {
+            beat: beat(&table),
+            leave: format!("DELETE FROM {table} WHERE instance = $1"),
+        }
+    }
+
+    /// Writes a sign of life, and removes rows of relays that died long ago.
+    pub(super) async fn announce(
+        &self,
+        session: &Session,
+        deadline: Duration,
+        sign: &Announcement,
+    ) -> Result<(), StoreError> {
+        let partitions = i16::try_from(sign.partitions).unwrap_or(i16::MAX);
+        let ago = sign.last_confirm.map(|ago| ago.as_secs_f64());
+        let parameters: [(&(dyn ToSql + Sync), Type); 11] = [
+            (&sign.instance, Type::UUID),
+            (&sign.name, Type::TEXT),
+            (&sign.version, Type::TEXT),
+            (&sign.ready, Type::BOOL),
+            (&sign.waits_for, Type::TEXT),
+            (&sign.database.0, Type::TEXT),
+            (&sign.database.1, Type::TEXT),
+            (&sign.broker.0, Type::TEXT),
+            (&sign.broker.1, Type::TEXT),
+            (&ago, Type::FLOAT8),
+            (&partitions, Type::INT2),
+        ];
+        // Unnamed, so that a table that a migration changes meanwhile does no harm.
+        let written = session.client.execute_typed(&self.beat, &parameters);
+        within(deadline, "write a sign of life", written).await?;
+        Ok(())
+    }
+
+    /// Removes the row of a relay that stops.
+    pub(super) async fn withdraw(
+        &self,
+        session: &Session,
+        deadline: Duration,
+        instance: uuid::Uuid,
+    ) -> Result<(), StoreError> {
+        let parameters: [(&(dyn ToSql + Sync), Type); 1] = [(&instance, Type::UUID)];
+        let removed = session.client.execute_typed(&self.leave, &parameters);
+        within(deadline, "remove the sign of life", removed).await?;
+        Ok(())
+    }
+}
+
+fn beat(table: &str) -> String {
+    format!(
+        "WITH swept AS (DELETE FROM {table} WHERE instance IN (\
+           SELECT instance FROM {table} WHERE instance <> $1 \
+             AND heartbeat_at < pg_catalog.clock_timestamp() - {KEPT} FOR UPDATE SKIP LOCKED)), \
+         beat AS (UPDATE {table} AS i SET name = $2, version = $3, ready = $4, waits_for = $5, \
+           database_state = $6, database_reason = $7, broker_state = $8, broker_reason = $9, \
+           last_confirm_at = coalesce(pg_catalog.clock_timestamp() \
+             - pg_catalog.make_interval(secs => $10), i.last_confirm_at), \
+           partitions = $11, heartbeat_at = pg_catalog.clock_timestamp() \
+           WHERE instance = (SELECT instance FROM {table} WHERE instance = $1 FOR UPDATE SKIP LOCKED) \
+           RETURNING 1) \
+         INSERT INTO {table} (instance, name, version, ready, waits_for, database_state, \
+           database_reason, broker_state, broker_reason, last_confirm_at, partitions) \
+         SELECT $1, $2, $3, $4, $5, $6, $7, $8, $9, \
+           pg_catalog.clock_timestamp() - pg_catalog.make_interval(secs => $10), $11 \
+         WHERE NOT EXISTS (SELECT FROM beat) ON CONFLICT DO NOTHING"
+    )
+}

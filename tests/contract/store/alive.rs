@@ -1,0 +1,63 @@
+//! Signs of life: written, renewed, taken back, and never in anybody's way.
+
+use std::time::Duration;
+
+use outbox_relay::store::{Announcement, Settler};
+use uuid::Uuid;
+
+use super::{Stage, settler, suite};
+
+suite!(
+    a_sign_of_life_is_written_and_renewed,
+    a_relay_that_stops_takes_back_its_own_sign_only,
+);
+
+pub fn sign(instance: u128) -> Announcement {
+    Announcement {
+        instance: Uuid::from_u128(instance),
+        name: "pod:7".to_owned(),
+        version: "0.1.0".to_owned(),
+        ready: true,
+        waits_for: None,
+        database: ("connected".to_owned(), String::new()),
+        broker: ("connected".to_owned(), String::new()),
+        last_confirm: None,
+        partitions: 256,
+    }
+}
+
+async fn a_sign_of_life_is_written_and_renewed<S: Stage>(stage: &S) {
+    let mut settler = settler(stage).await;
+    settler.announce(&sign(1)).await.expect("written");
+    let told = Announcement {
+        ready: false,
+        waits_for: Some("broker blocked: memory".to_owned()),
+        broker: ("blocked".to_owned(), "memory".to_owned()),
+        last_confirm: Some(Duration::from_secs(90)),
+        partitions: 3,
+        ..sign(1)
+    };
+    settler.announce(&told).await.expect("renewed");
+    let mut alive = stage.alive().await;
+    assert_eq!(alive.len(), 1);
+    let found = alive.remove(0);
+    let ago = found.last_confirm.expect("known").as_secs();
+    assert!((90..180).contains(&ago), "{ago}");
+    let expected = Announcement {
+        last_confirm: found.last_confirm,
+        ..told
+    };
+    assert_eq!(found, expected);
+}
+
+async fn a_relay_that_stops_takes_back_its_own_sign_only<S: Stage>(stage: &S) {
+    let mut settler = settler(stage).await;
+    settler.announce(&sign(1)).await.expect("written");
+    settler.announce(&sign(2)).await.expect("written");
+    let first = sign(1).instance;
+    settler.withdraw(first).await.expect("taken back");
+    settler.withdraw(first).await.expect("harmless");
+    let alive = stage.alive().await;
+    let alive: Vec<_> = alive.iter().map(|sign| sign.instance).collect();
+    assert_eq!(alive, [sign(2).instance]);
+}
