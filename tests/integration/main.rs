@@ -4,6 +4,7 @@
 mod support;
 
 mod check;
+mod database_tls;
 mod enqueue;
 mod grants;
 mod migrate;

@@ -265,10 +265,21 @@ fn refusal(server: &str, error: &tokio_postgres::Error) -> StoreError {
         return refused;
     }
     let mut fault = Fault::new(doing(server), chain(error));
-    if let Some(remedy) = handshake_error(error).and_then(tls::remedy) {
+    let remedy = handshake_error(error).and_then(tls::remedy);
+    if let Some(remedy) = remedy.or_else(|| no_tls(error)) {
         fault.reason = format!("{}; {remedy}", fault.reason);
     }
     StoreError::Unreachable(fault)
+}
+
+/// The client crate has no type for this answer; the words are its own, not the server's.
+fn no_tls(error: &tokio_postgres::Error) -> Option<&'static str> {
+    use std::error::Error as _;
+    let told = error.source()?.to_string();
+    (told == "server does not support TLS").then_some(
+        "switch it on there (ssl = on), or write a weaker database.sslmode down if nobody else \
+         is on the network",
+    )
 }
 
 /// The TLS library's own error, which `io::Error::source` skips.

@@ -15,7 +15,8 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::server::ParsedCertificate;
 use rustls::{
-    CertificateError, ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme,
+    AlertDescription, CertificateError, ClientConfig, DigitallySignedStruct, Error, RootCertStore,
+    SignatureScheme,
 };
 
 use crate::config::{Certificates, SslMode};
@@ -131,16 +132,19 @@ fn unusable(setting: &str, reason: &str) -> StoreError {
 #[must_use]
 pub fn remedy(error: &Error) -> Option<&'static str> {
     use CertificateError as Reason;
-    if matches!(error, Error::AlertReceived(_)) {
-        return Some(
-            "the server refused the handshake: it may want a client certificate \
-             (database.cert_file, database.key_file)",
-        );
+    if let Error::AlertReceived(alert) = error {
+        return Some(if matches!(alert, AlertDescription::CertificateRequired) {
+            "the server wants a client certificate: set database.cert_file and database.key_file"
+        } else {
+            "the server refused the handshake: it may have no TLS version or cipher in common \
+             with the relay, or it does not accept the client's certificate (database.cert_file)"
+        });
     }
     let Error::InvalidCertificate(reason) = error else {
         return None;
     };
-    if matches!(reason, Reason::UnknownIssuer) {
+    // Bad signature: an authority of the same name, but another key.
+    if matches!(reason, Reason::UnknownIssuer | Reason::BadSignature) {
         Some(
             "the server's certificate is not signed by a trusted CA: name the CA's PEM file \
              in database.ca_file",

@@ -60,7 +60,7 @@ pub enum MigrateError {
     #[error(transparent)]
     Refused(#[from] Refusal),
     /// Not for this program to change; everything else was done.
-    #[error("not for migrate to change:\n{}", lines(.0))]
+    #[error("these are not for migrate to change:\n{}", lines(.0))]
     ByHand(Vec<Pending>),
 }
 
