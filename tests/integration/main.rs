@@ -6,6 +6,7 @@ mod support;
 mod check;
 mod database_tls;
 mod enqueue;
+mod flat_reads;
 mod grants;
 mod migrate;
 mod migrate_in_use;
