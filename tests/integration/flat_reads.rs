@@ -64,6 +64,7 @@ fn tail(seq: u64, since: Option<Position>) -> ReadRequest {
         news_up_to: i64::MAX,
         page_after: None,
         limit: 500,
+        page_limit: 500,
         partitions: PartitionSet::ALL,
         rest: None,
     }

@@ -36,8 +36,10 @@ pub struct ReadRequest {
     pub news_up_to: i64,
     /// Page through pending rows with a greater id; `None` when no pass is running.
     pub page_after: Option<i64>,
-    /// At most so many rows of news, so many walked by the page, so many due of each kind.
+    /// At most so many rows of news, and so many due of each kind.
     pub limit: usize,
+    /// At most so many rows walked by the page.
+    pub page_limit: usize,
     /// Rows of other partitions are walked over.
     pub partitions: PartitionSet,
     /// Nothing is known to be waiting: before reading, sleep until somebody wakes us or this

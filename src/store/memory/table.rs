@@ -224,7 +224,7 @@ impl Table {
         let walked: Vec<&StoredRow> = self
             .pending()
             .filter(|row| row.row.id.0 > after)
-            .take(request.limit)
+            .take(request.page_limit)
             .collect();
         let page = walked
             .iter()
@@ -233,7 +233,7 @@ impl Table {
             })
             .map(|row| self.found(row))
             .collect();
-        let full = walked.len() == request.limit;
+        let full = walked.len() == request.page_limit;
         (
             page,
             full.then(|| walked.last().map_or(after, |row| row.row.id.0)),

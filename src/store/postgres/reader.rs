@@ -109,6 +109,14 @@ impl PgReader {
         let snapshot: Snapshot = snapshot
             .parse()
             .map_err(|error| StoreError::Other(Fault::new("look for rows", format!("{error}"))))?;
+        if request
+            .since
+            .as_ref()
+            .is_some_and(|since| snapshot.xmax < since.snapshot.xmax)
+        {
+            let reason = "the server's transaction ids went back; it was replaced";
+            return Err(StoreError::Unreachable(Fault::new("look for rows", reason)));
+        }
         reading(request, snapshot, now, &lines)
     }
 }
@@ -207,9 +215,11 @@ struct Parameters {
 
 impl Parameters {
     fn of(request: &ReadRequest) -> Result<Self, StoreError> {
-        let rows = i64::try_from(request.limit).map_err(|_| {
-            StoreError::Settings(Fault::new("look for rows", "batch_size is too large"))
-        })?;
+        let count = |rows: usize| {
+            let fault = || Fault::new("look for rows", "relay.batch_size is too large");
+            i64::try_from(rows).map_err(|_| StoreError::Settings(fault()))
+        };
+        let (rows, page_rows) = (count(request.limit)?, count(request.page_limit)?);
         // A first read has no news and nothing that fell due since.
         let none = (u64::MAX >> 1, Vec::new(), (None, 0), (None, 0));
         let (xmax, running, retry, available) = match &request.since {
@@ -234,7 +244,7 @@ impl Parameters {
             owned: bits(&request.partitions),
             limit: rows + 1,
             page_after: request.page_after.unwrap_or(i64::MAX),
-            page_rows: rows,
+            page_rows,
             retry,
             available,
         })
@@ -292,7 +302,7 @@ fn reading(
     }
     let walked = part(PAGE).count();
     let last = part(PAGE).map(|line| line.id).max();
-    let after = request.page_after.filter(|_| walked == request.limit);
+    let after = request.page_after.filter(|_| walked == request.page_limit);
     let walked_to = after.map(|after| last.unwrap_or(after));
     let mut due = Vec::new();
     let since = request.since.as_ref();

@@ -5,8 +5,9 @@
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
-use tokio_postgres::types::ToSql;
-use tokio_postgres::{Row, Statement};
+use tokio_postgres::types::{ToSql, Type};
+use tokio_postgres::{Client, Row, Statement};
+use tracing::info;
 use uuid::Uuid;
 
 use super::ident::Outbox;
@@ -63,6 +64,7 @@ impl PgSettler {
             .prepare(&settle_sql::pending(outbox))
             .await
             .map_err(failed)?;
+        rewrite_xids(client, outbox, deadline).await?;
         Ok(Self {
             session,
             sent,
@@ -161,6 +163,37 @@ impl Settler for PgSettler {
     async fn ended(&mut self) -> StoreError {
         ended(&mut self.session.closed).await
     }
+}
+
+/// Rows rewritten by one statement.
+const REWRITE: i64 = 1000;
+
+/// Gives rows from a restored dump transaction ids of this server.
+async fn rewrite_xids(
+    client: &Client,
+    outbox: &Outbox,
+    deadline: Duration,
+) -> Result<(), StoreError> {
+    let sql = settle_sql::rewrite_xids(outbox);
+    let mut rewritten = 0;
+    loop {
+        let parameters: [(&(dyn ToSql + Sync), Type); 1] = [(&REWRITE, Type::INT8)];
+        let rows = client.query_typed(&sql, &parameters);
+        let rows = within(deadline, "rewrite transaction ids", rows)
+            .await?
+            .len();
+        rewritten += rows;
+        if rows == 0 {
+            break;
+        }
+    }
+    if rewritten > 0 {
+        info!(
+            rows = rewritten,
+            "rewrote transaction ids that a restore had left ahead of the server's"
+        );
+    }
+    Ok(())
 }
 
 fn ids(rows: &[Row]) -> Result<HashSet<i64>, StoreError> {

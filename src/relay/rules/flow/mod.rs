@@ -100,6 +100,9 @@ pub struct Flow {
     last_read: Option<Moment>,
     /// The last read brought nothing, so that the next may rest first.
     quiet: bool,
+    /// The last page found nothing to send.
+    barren: bool,
+    last_sweep: Option<Moment>,
     /// When a row that is waiting in the table falls due, as far as this relay has set it.
     due_hint: Option<Moment>,
     can_read: bool,
@@ -136,6 +139,8 @@ impl Flow {
             reading: None,
             last_read: None,
             quiet: false,
+            barren: false,
+            last_sweep: None,
             due_hint: None,
             can_read: false,
             can_settle: false,

@@ -1,9 +1,19 @@
 //! Deciding what to read, and when.
 
+use std::time::Duration;
+
 use super::super::{PartitionSet, ReadRequest};
 use super::Flow;
 use crate::message::RowId;
 use crate::runtime::Moment;
+
+/// Where a page found only rows that cannot be sent now, or not by us, the next is so much
+/// longer: such rows are walked over without their bodies.
+const BARREN_PAGES: usize = 8;
+
+/// So often everything pending is walked over, for what was changed by hand: such rows have old
+/// transaction ids, and no news tells of them.
+const SWEEP: Duration = Duration::from_secs(300);
 
 /// So many poll intervals without a read make a snapshot stale: what was committed since is
 /// walked over by id, in bounded steps, rather than read at once as news.
@@ -59,6 +69,10 @@ impl Flow {
             self.coverage.restart(self.owned);
             self.quiet = false;
         }
+        if self.last_sweep.is_none_or(|last| now.since(last) > SWEEP) && !self.coverage.walking() {
+            self.last_sweep = Some(now);
+            self.coverage.want_all_after(0);
+        }
         self.coverage.begin_pass();
         let limit = if self.has_room() {
             self.limits.batch_size
@@ -81,6 +95,7 @@ impl Flow {
             news_up_to: self.coverage.news_up_to(owned),
             page_after: self.coverage.pass().map(|pass| pass.cursor),
             limit,
+            page_limit: limit * if self.barren { BARREN_PAGES } else { 1 },
             partitions: self.owned,
             rest,
         }

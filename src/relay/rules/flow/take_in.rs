@@ -31,6 +31,7 @@ impl Flow {
             self.coverage.want_all_after(missed.0 - 1);
         }
         self.quiet = reading.news.is_empty() && reading.due.is_empty() && !reading.more_due;
+        self.barren = reading.walked_to.is_some() && reading.page.is_empty();
         let step = Step::from(&reading);
         let Reading {
             news,
