@@ -164,6 +164,11 @@ impl Coverage {
         })
     }
 
+    /// Has the running pass walked past this id?
+    pub(super) fn has_passed(&self, id: i64) -> bool {
+        self.pass.as_ref().is_some_and(|pass| id <= pass.cursor)
+    }
+
     /// News above this id would be early whatever lane they belong to.
     pub(super) fn news_up_to(&self, owned: &PartitionSet) -> i64 {
         match &self.pass {

@@ -76,8 +76,11 @@ impl Flow {
             return;
         }
         if let Some(shelf) = shelf {
+            // A late commit that the pass has walked past counts as met by it: what follows it
+            // on the page must not go ahead.
+            let met = origin == Origin::Page || self.coverage.has_passed(id.0);
             match origin {
-                Origin::Page if self.coverage.reconsiders(shelf) => {
+                _ if met && self.coverage.reconsiders(shelf) => {
                     self.lanes.unshelve(lane);
                     self.coverage.catch_up(lane);
                 }
