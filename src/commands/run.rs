@@ -90,6 +90,8 @@ fn settings(config: &Config, target: &BrokerTarget) -> Settings {
         ordered: relay.ordering == Ordering::Key,
         retry: config.retry.policy(),
         max_attempts: config.retry.max_attempts,
+        unroutable_after: config.retry.unroutable_after,
+        destination_after: config.retry.destination_after,
     };
     let rules = Rules {
         max_message_size: relay.max_message_size.bytes(),

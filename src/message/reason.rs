@@ -39,11 +39,15 @@ pub enum ReasonClass {
     InvalidProperties,
     /// The broker refused this very message time and again.
     Refused,
+    /// It reached no queue for `retry.unroutable_after`.
+    Unroutable,
+    /// Its destination was missing or refused it for `retry.destination_after`.
+    DestinationRefused,
 }
 
 impl ReasonClass {
     /// Every class, for metrics that want to exist before their first count.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 17] = [
         Self::NotAllowed,
         Self::NullPayload,
         Self::TooLarge,
@@ -59,6 +63,8 @@ impl ReasonClass {
         Self::HeadersTooLarge,
         Self::InvalidProperties,
         Self::Refused,
+        Self::Unroutable,
+        Self::DestinationRefused,
     ];
 
     /// The word stored in `reason_class` and used as a label. Never changes within 1.x.
@@ -80,6 +86,8 @@ impl ReasonClass {
             Self::HeadersTooLarge => "headers_too_large",
             Self::InvalidProperties => "invalid_properties",
             Self::Refused => "refused",
+            Self::Unroutable => "unroutable",
+            Self::DestinationRefused => "destination_refused",
         }
     }
 }

@@ -36,10 +36,45 @@ pub(super) struct Closed {
     pub(super) until: Moment,
     /// Failures in a row.
     pub(super) failures: u32,
+    /// Since when it has been closed.
+    since: Moment,
+    /// How long what lies behind it may refuse a row before the row is given up.
+    patience: Duration,
+    /// Its patience is over, and the rows held back have been let come.
+    expired: bool,
     /// The row that will knock, or is knocking.
     pub(super) probe: Option<RowId>,
     /// The lowest row not kept in memory because of this gate.
     pub(super) shelved_from: Option<i64>,
+}
+
+impl Closed {
+    /// Is the patience with this row over: has it waited, and has the gate been closed, for so
+    /// long? Then it may pass, and if it is refused again it is given up.
+    fn gives_up(&self, row: Traveller) -> bool {
+        row.now.since(self.since) >= self.patience
+            && row.now.since(row.waiting_since) >= self.patience
+    }
+}
+
+/// A row that comes to its gates.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Traveller {
+    pub(super) id: RowId,
+    /// Since when it could have been sent.
+    pub(super) waiting_since: Moment,
+    pub(super) now: Moment,
+}
+
+/// What a refusal means for the row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Refused {
+    /// It knocks again at this moment.
+    KnockAgain(Moment),
+    /// Another row knocks: it is held back.
+    HeldBack,
+    /// It has been refused for too long.
+    GivenUp,
 }
 
 /// May a row pass?
@@ -61,14 +96,14 @@ impl Gates {
     /// Whether `id` may pass both gates. It becomes the probe of a closed gate that has none,
     /// but only if no other gate shuts it out: two rows, each waiting at the gate that the other
     /// knocks at, would wait for ever.
-    pub(super) fn passage(&mut self, gates: [u64; 2], id: RowId) -> Passage {
-        if self.shut_out(gates, id) {
+    pub(super) fn passage(&mut self, gates: [u64; 2], row: Traveller) -> Passage {
+        if self.shut_out(gates, row) {
             return Passage::Shut;
         }
         let mut at: Option<Moment> = None;
         for gate in gates {
-            if let Some(closed) = self.0.get_mut(&gate) {
-                closed.probe = Some(id);
+            if let Some(closed) = self.0.get_mut(&gate).filter(|closed| !closed.gives_up(row)) {
+                closed.probe = Some(row.id);
                 at = at.max(Some(closed.until));
             }
         }
@@ -76,9 +111,10 @@ impl Gates {
     }
 
     /// Is one of these closed, with another row to knock at it?
-    pub(super) fn shut_out(&self, gates: [u64; 2], id: RowId) -> bool {
-        let probes = gates.iter().filter_map(|gate| self.0.get(gate)?.probe);
-        probes.into_iter().any(|probe| probe != id)
+    pub(super) fn shut_out(&self, gates: [u64; 2], row: Traveller) -> bool {
+        let shut = |closed: &Closed| closed.probe.is_some_and(|probe| probe != row.id);
+        let mut closed = gates.iter().filter_map(|gate| self.0.get(gate));
+        closed.any(|closed| shut(closed) && !closed.gives_up(row))
     }
 
     /// Notes that rows from this id on are not kept because one of these is closed.
@@ -91,27 +127,44 @@ impl Gates {
     }
 
     /// What lies behind refused. Only the probe's failure counts once the gate is closed.
-    /// Returns when to knock again if this row is, or became, the probe.
     pub(super) fn refused(
         &mut self,
         gate: u64,
-        id: RowId,
-        now: Moment,
+        row: Traveller,
+        patience: Duration,
         delay: impl FnOnce(u32) -> Duration,
-    ) -> Option<Moment> {
-        let fresh = Closed {
-            until: now,
+    ) -> Refused {
+        let closed = self.0.entry(gate).or_insert(Closed {
+            until: row.now,
             failures: 0,
-            probe: Some(id),
+            since: row.now,
+            patience,
+            expired: false,
+            probe: Some(row.id),
             shelved_from: None,
-        };
-        let closed = self.0.entry(gate).or_insert(fresh);
-        if *closed.probe.get_or_insert(id) != id {
-            return None;
+        });
+        closed.patience = patience;
+        if closed.gives_up(row) {
+            return Refused::GivenUp;
+        }
+        if *closed.probe.get_or_insert(row.id) != row.id {
+            return Refused::HeldBack;
         }
         closed.failures = closed.failures.saturating_add(1);
-        closed.until = now + delay(closed.failures);
-        Some(closed.until)
+        closed.until = row.now + delay(closed.failures);
+        Refused::KnockAgain(closed.until)
+    }
+
+    /// Gates whose patience has just run out: from where on rows are held back at them.
+    pub(super) fn expire(&mut self, now: Moment) -> Option<i64> {
+        let over =
+            |closed: &&mut Closed| !closed.expired && now.since(closed.since) >= closed.patience;
+        let mut from: Option<i64> = None;
+        for closed in self.0.values_mut().filter(over) {
+            closed.expired = true;
+            from = [from, closed.shelved_from].into_iter().flatten().min();
+        }
+        from
     }
 
     /// Gates at which somebody should have knocked by then, and who.
@@ -164,19 +217,30 @@ mod tests {
     use super::*;
 
     const SECOND: Duration = Duration::from_secs(1);
+    const PATIENCE: Duration = Duration::from_secs(60);
+
+    fn row(id: i64, seconds: u64) -> Traveller {
+        let now = Moment::ORIGIN + SECOND * u32::try_from(seconds).unwrap();
+        Traveller {
+            id: RowId(id),
+            waiting_since: Moment::ORIGIN,
+            now,
+        }
+    }
+
+    fn refuse(gates: &mut Gates, row: Traveller) -> Refused {
+        gates.refused(7, row, PATIENCE, |failures| SECOND * failures)
+    }
 
     #[test]
     fn one_row_knocks_and_the_others_are_held_back() {
         let mut gates = Gates::default();
-        let now = Moment::ORIGIN;
-        assert!(gates.refused(7, RowId(3), now, |n| SECOND * n).is_some());
-        assert!(gates.refused(7, RowId(4), now, |n| SECOND * n).is_none());
-        assert_eq!(
-            gates.passage([1, 7], RowId(3)),
-            Passage::Probe(now + SECOND)
-        );
-        assert_eq!(gates.passage([1, 7], RowId(5)), Passage::Shut);
-        assert_eq!(gates.passage([1, 2], RowId(5)), Passage::Free);
+        let next = Moment::ORIGIN + SECOND;
+        assert_eq!(refuse(&mut gates, row(3, 0)), Refused::KnockAgain(next));
+        assert_eq!(refuse(&mut gates, row(4, 0)), Refused::HeldBack);
+        assert_eq!(gates.passage([1, 7], row(3, 0)), Passage::Probe(next));
+        assert_eq!(gates.passage([1, 7], row(5, 0)), Passage::Shut);
+        assert_eq!(gates.passage([1, 2], row(5, 0)), Passage::Free);
         gates.shelve([1, 7], 5);
         gates.shelve([1, 7], 4);
         assert_eq!(gates.passed(7).and_then(|gate| gate.shelved_from), Some(4));
@@ -186,14 +250,29 @@ mod tests {
     #[test]
     fn a_gate_without_a_probe_takes_the_next_row_as_one() {
         let mut gates = Gates::default();
-        let now = Moment::ORIGIN;
-        gates.refused(7, RowId(3), now, |n| SECOND * n);
+        refuse(&mut gates, row(3, 0));
         gates.shelve([1, 7], 8);
         assert_eq!(gates.withdrew([1, 7], RowId(3)), Some(8));
-        assert_eq!(
-            gates.passage([1, 7], RowId(8)),
-            Passage::Probe(now + SECOND)
-        );
-        assert_eq!(gates.passage([1, 7], RowId(9)), Passage::Shut);
+        let next = Moment::ORIGIN + SECOND;
+        assert_eq!(gates.passage([1, 7], row(8, 0)), Passage::Probe(next));
+        assert_eq!(gates.passage([1, 7], row(9, 0)), Passage::Shut);
+    }
+
+    #[test]
+    fn when_patience_is_over_rows_that_waited_as_long_are_given_up_and_no_others() {
+        let mut gates = Gates::default();
+        refuse(&mut gates, row(3, 0));
+        gates.shelve([1, 7], 4);
+        assert_eq!(gates.expire(row(3, 59).now), None);
+        assert_eq!(gates.expire(row(3, 60).now), Some(4));
+        assert_eq!(gates.expire(row(3, 61).now), None, "only once");
+        assert_eq!(gates.passage([1, 7], row(4, 61)), Passage::Free);
+        assert_eq!(refuse(&mut gates, row(4, 61)), Refused::GivenUp);
+        let young = Traveller {
+            waiting_since: row(9, 30).now,
+            ..row(9, 61)
+        };
+        assert_eq!(gates.passage([1, 7], young), Passage::Shut);
+        assert_eq!(refuse(&mut gates, young), Refused::HeldBack);
     }
 }

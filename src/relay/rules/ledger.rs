@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::{ChannelNo, Lane, Ticket};
 use crate::message::{OutboxRow, Publication, RowId};
+use crate::runtime::Moment;
 
 /// What a row in memory is doing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -61,6 +62,8 @@ pub(super) struct Entry {
     /// Gate of exchange and routing key.
     pub(super) destination: u64,
     pub(super) attempts: u32,
+    /// Since when it could have been sent.
+    pub(super) waiting_since: Moment,
     /// It waits in the table, and a read showed it while that was being written down: it may have
     /// fallen due unnoticed and must be looked for again.
     pub(super) missed: bool,

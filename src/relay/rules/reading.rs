@@ -80,6 +80,8 @@ pub struct Found {
     pub partition: Partition,
     /// Time until `retry_at`, by the database's clock, if that lies ahead.
     pub wait: Option<Duration>,
+    /// How long it could have been sent, by the database's clock.
+    pub age: Duration,
 }
 
 impl Found {
@@ -90,6 +92,7 @@ impl Found {
         key: Option<u64>,
         partition: Partition,
         wait: Option<Duration>,
+        age: Duration,
     ) -> Self {
         Self {
             row,
@@ -97,6 +100,7 @@ impl Found {
             key,
             partition,
             wait,
+            age,
         }
     }
 

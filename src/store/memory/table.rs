@@ -283,9 +283,14 @@ impl Table {
             .retry_at
             .and_then(|at| at.duration_since(self.now).ok());
         let wait = wait.filter(|wait| !wait.is_zero());
+        let since = stored
+            .row
+            .created_at
+            .max(stored.available_at.unwrap_or(SystemTime::UNIX_EPOCH));
+        let age = self.now.duration_since(since).unwrap_or_default();
         let key = stored.row.ordering_key.as_deref().map(hash);
         let size = stored.row.payload.buffered();
-        let found = Found::whole(stored.row.clone(), key, partition(&stored.row), wait);
+        let found = Found::whole(stored.row.clone(), key, partition(&stored.row), wait, age);
         if size > self.inline_limit {
             found.deferred(size as u64)
         } else {

@@ -51,6 +51,7 @@ pub(super) fn read(outbox: &Outbox) -> String {
              AND pg_catalog.get_bit($4::text::bit(256), (hash & 255)::int) = 1), \
            CASE WHEN retry_at > pg_catalog.statement_timestamp() THEN \
              EXTRACT(epoch FROM retry_at - pg_catalog.statement_timestamp())::float8 END, \
+           EXTRACT(epoch FROM pg_catalog.statement_timestamp() - GREATEST(created_at, available_at))::float8, \
            stored, \
            CASE WHEN stored <= {INLINE_LIMIT} THEN payload END \
          FROM (\

@@ -42,8 +42,9 @@ mod column {
     pub(super) const DUE_AT: usize = 14;
     pub(super) const USABLE: usize = 15;
     pub(super) const WAIT: usize = 16;
-    pub(super) const STORED: usize = 17;
-    pub(super) const PAYLOAD: usize = 18;
+    pub(super) const AGE: usize = 17;
+    pub(super) const STORED: usize = 18;
+    pub(super) const PAYLOAD: usize = 19;
 }
 
 /// Where the payload stands in the answer to a read.
@@ -102,7 +103,9 @@ impl Line {
         };
         let partition = Partition(hash.to_le_bytes()[0]);
         let wait = wait.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
-        let found = Found::whole(outbox_row, key, partition, wait);
+        // A row "from the future", by a clock that was set back, is new.
+        let age = Duration::try_from_secs_f64(get(row, column::AGE)?).unwrap_or_default();
+        let found = Found::whole(outbox_row, key, partition, wait, age);
         Ok(match deferred {
             Some(stored) => found.deferred(stored),
             None => found,

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::super::gate::{Refused, Traveller};
 use super::super::ledger::{Fate, State};
 use super::super::{ChannelNo, SettleReport, Settlement, Ticket, Verdict};
 use super::{Exchange, Flow};
@@ -15,6 +16,15 @@ enum Fault {
     Row,
     Exchange,
     Destination,
+}
+
+/// Why a destination did not take a row, in words for people. Both are a matter of time.
+#[derive(Clone, Copy)]
+pub(super) enum Refusal<'a> {
+    /// No queue was bound: bindings appear late.
+    Unroutable(&'a str),
+    /// A full queue, a missing exchange, a right that was taken away.
+    Destination(&'a str),
 }
 
 /// AMQP reply code of an exchange that does not exist.
@@ -56,12 +66,12 @@ impl Flow {
                     let reason = format!(
                         "returned by the broker: {code} {text}; bind a queue, or correct the row"
                     );
-                    self.refuse_behind(gates, id, &reason, now);
+                    self.refuse_behind(gates, id, Refusal::Unroutable(&reason), now);
                 }
                 Outcome::Nacked => {
                     self.exchange_took_it(gates);
                     let reason = "refused by a queue (basic.nack); it may be full with overflow reject-publish";
-                    self.refuse_behind(gates, id, reason, now);
+                    self.refuse_behind(gates, id, Refusal::Destination(reason), now);
                 }
             }
         }
@@ -166,22 +176,51 @@ impl Flow {
         }
     }
 
-    fn refuse_behind(&mut self, gates: Option<[u64; 2]>, id: RowId, reason: &str, now: Moment) {
+    fn refuse_behind(
+        &mut self,
+        gates: Option<[u64; 2]>,
+        id: RowId,
+        refusal: Refusal<'_>,
+        now: Moment,
+    ) {
         if let Some([_, destination]) = gates {
-            self.refuse(id, destination, reason, now);
+            self.refuse(id, destination, refusal, now);
         }
     }
 
-    /// What lies behind this gate refused the row: the gate closes. One row goes on knocking.
-    pub(super) fn refuse(&mut self, id: RowId, gate: u64, reason: &str, now: Moment) {
-        if !self.ledger.contains(id) {
+    /// What lies behind this gate refused the row: the gate closes. One row goes on knocking,
+    /// the others are held back, until patience with each is over.
+    pub(super) fn refuse(&mut self, id: RowId, gate: u64, refusal: Refusal<'_>, now: Moment) {
+        let Some(entry) = self.ledger.get(id) else {
             return;
-        }
+        };
+        let waiting_since = entry.waiting_since;
+        let row = Traveller {
+            id,
+            waiting_since,
+            now,
+        };
+        let (class, reason, patience) = match refusal {
+            Refusal::Unroutable(reason) => (
+                ReasonClass::Unroutable,
+                reason,
+                self.limits.unroutable_after,
+            ),
+            Refusal::Destination(reason) => (
+                ReasonClass::DestinationRefused,
+                reason,
+                self.limits.destination_after,
+            ),
+        };
         let (retry, jitter) = (&self.limits.retry, &mut self.jitter);
         let delay = |failures| retry.delay(failures, jitter);
-        match self.gates.refused(gate, id, now, delay) {
-            Some(at) => self.wait(id, now.until(at), reason.to_owned(), now),
-            None => self.hold_back(id),
+        match self.gates.refused(gate, row, patience, delay) {
+            Refused::KnockAgain(at) => self.wait(id, now.until(at), reason.to_owned(), now),
+            Refused::HeldBack => self.hold_back(id),
+            Refused::GivenUp => {
+                let reason = format!("{reason} (so for {} s)", patience.as_secs());
+                self.quarantine(id, Unfit { class, reason });
+            }
         }
     }
 
@@ -220,9 +259,11 @@ impl Flow {
                 {
                     self.exchanges.remove(&exchange);
                 }
-                self.refuse(id, exchange, &reason, now);
+                self.refuse(id, exchange, Refusal::Destination(&reason), now);
             }
-            Fault::Destination => self.refuse(id, destination, &reason, now),
+            Fault::Destination => {
+                self.refuse(id, destination, Refusal::Destination(&reason), now);
+            }
             Fault::Row => self.charge(id, reason, now),
         }
     }

@@ -43,6 +43,10 @@ pub struct FlowLimits {
     pub retry: RetryPolicy,
     /// Charged attempts after which a row is quarantined.
     pub max_attempts: u32,
+    /// How long a row that reaches no queue is tried before it is quarantined.
+    pub unroutable_after: Duration,
+    /// How long a row is tried whose destination refuses it or is missing.
+    pub destination_after: Duration,
 }
 
 /// How the flow is doing, for people, readiness and `--until-empty`.

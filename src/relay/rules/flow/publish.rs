@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
-use super::super::gate::{Passage, exchange_gate};
+use super::super::gate::{Passage, Traveller, exchange_gate};
 use super::super::ledger::{Content, State};
 use super::super::{ChannelNo, Fetched, Lane};
+use super::judge::Refusal;
 use super::{Exchange, Flow};
 use crate::message::{Publication, RowId};
 use crate::runtime::Moment;
@@ -69,7 +70,7 @@ impl Flow {
             "404 NOT_FOUND: there is no exchange `{exchange}`; declare it, or correct the row"
         );
         for id in rows {
-            self.refuse(id, gate, &reason, now);
+            self.refuse(id, gate, Refusal::Destination(&reason), now);
         }
     }
 
@@ -134,6 +135,9 @@ impl Flow {
     /// A gate whose probe does not come back gets another: the row may have been deleted, or be
     /// waiting behind one of its key that this very gate holds back.
     pub(super) fn replace_probes(&mut self, now: Moment) {
+        if let Some(from) = self.gates.expire(now) {
+            self.coverage.want_all_after(from - 1);
+        }
         let patience = self.limits.poll_interval * 3;
         let by = now.checked_sub(patience).unwrap_or(Moment::ORIGIN);
         for (gate, probe) in self.gates.overdue(by) {
@@ -165,7 +169,15 @@ impl Flow {
             return false;
         };
         let gates = [entry.exchange, entry.destination];
-        match self.gates.passage(gates, id) {
+        let waiting_since = entry.waiting_since;
+        match self.gates.passage(
+            gates,
+            Traveller {
+                id,
+                waiting_since,
+                now,
+            },
+        ) {
             Passage::Free => true,
             Passage::Probe(at) if at <= now => true,
             Passage::Probe(at) => {

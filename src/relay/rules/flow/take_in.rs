@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::super::coverage::Step;
-use super::super::gate::gates_of;
+use super::super::gate::{Traveller, gates_of};
 use super::super::lane::Shelf;
 use super::super::ledger::{Content, Entry, Fate, State};
 use super::super::{Found, Lane, Reading, Verdict};
@@ -149,7 +149,15 @@ impl Flow {
             return;
         }
         let gates = gates_of(found.exchange(), found.routing_key());
-        if self.gates.shut_out(gates, id) {
+        let waiting_since = now.checked_sub(found.age).unwrap_or(Moment::ORIGIN);
+        if self.gates.shut_out(
+            gates,
+            Traveller {
+                id,
+                waiting_since,
+                now,
+            },
+        ) {
             self.shelve_behind(gates, lane, id);
             return;
         }
@@ -158,10 +166,11 @@ impl Flow {
             self.shelve(lane, id);
             return;
         }
-        self.enter(found, lane, gates);
+        self.enter(found, lane, gates, waiting_since);
     }
 
-    fn enter(&mut self, found: Found, lane: Lane, [exchange, destination]: [u64; 2]) {
+    fn enter(&mut self, found: Found, lane: Lane, gates: [u64; 2], waiting_since: Moment) {
+        let [exchange, destination] = gates;
         let id = found.id();
         let (content, attempts, unfit) = match found.into_row() {
             Ok(row) => self.validate(&row),
@@ -179,6 +188,7 @@ impl Flow {
             exchange,
             destination,
             attempts,
+            waiting_since,
             missed,
             fate,
         };

@@ -10,7 +10,9 @@
 mod broker;
 mod checks;
 mod dice;
+mod misfortune;
 mod world;
+mod writers;
 
 use dice::Dice;
 use world::World;

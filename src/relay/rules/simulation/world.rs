@@ -1,18 +1,16 @@
 //! The world around the rules: writers, a database, a broker, a network, and time.
 
-use std::collections::{HashMap, HashSet, VecDeque};
-use std::time::{Duration, SystemTime};
-
-use bytes::Bytes;
+use std::collections::{HashMap, VecDeque};
+use std::time::Duration;
 
 use super::broker::Broker;
 use super::checks::{Checks, Written};
 use super::dice::Dice;
+use super::writers::Writer;
 use crate::broker::ChannelLost;
-use crate::message::{Body, OutboxRow, RowId, Rules};
+use crate::message::{RowId, Rules};
 use crate::relay::rules::{
     ChannelNo, Fetched, Flow, FlowLimits, PartitionSet, Reading, Request, SettleReport, Settlement,
-    Ticket, Verdict,
 };
 use crate::runtime::{Jitter, Moment, RetryPolicy};
 use crate::store::memory::Table;
@@ -20,42 +18,37 @@ use crate::store::memory::Table;
 const CHANNELS: usize = 2;
 
 /// Work on its way to the reading connection and back.
-enum Errand {
+pub(super) enum Errand {
     Asked(Request),
     Read(Reading),
     Fetched(Vec<(RowId, Fetched)>),
 }
 
 /// A batch on its way to the settling connection and back.
-enum Settling {
+pub(super) enum Settling {
     Asked(Vec<Settlement>),
     Done(Vec<Settlement>, SettleReport),
 }
 
-struct Writer {
-    xid: u64,
-    rows: Vec<(RowId, Written)>,
-}
-
 /// Everything.
 pub(super) struct World {
-    flow: Flow,
-    table: Table,
-    broker: Broker,
-    checks: Checks,
-    now: Moment,
-    seed: u64,
-    errand: Option<Errand>,
-    settling: Option<Settling>,
-    to_settle: VecDeque<Settlement>,
-    questions: VecDeque<String>,
-    writers: Vec<Writer>,
+    pub(super) flow: Flow,
+    pub(super) table: Table,
+    pub(super) broker: Broker,
+    pub(super) checks: Checks,
+    pub(super) now: Moment,
+    pub(super) seed: u64,
+    pub(super) errand: Option<Errand>,
+    pub(super) settling: Option<Settling>,
+    pub(super) to_settle: VecDeque<Settlement>,
+    pub(super) questions: VecDeque<String>,
+    pub(super) writers: Vec<Writer>,
     /// Keys whose lock a writer holds.
-    locked_keys: HashMap<String, u64>,
-    calm: bool,
+    pub(super) locked_keys: HashMap<String, u64>,
+    pub(super) calm: bool,
 }
 
-fn new_flow(seed: u64) -> Flow {
+pub(super) fn new_flow(seed: u64) -> Flow {
     let limits = FlowLimits {
         batch_size: 5,
         max_in_flight: 6,
@@ -65,6 +58,8 @@ fn new_flow(seed: u64) -> Flow {
         ordered: true,
         retry: RetryPolicy::new(Duration::from_millis(200), 2.0, Duration::from_secs(5), 0.2),
         max_attempts: 3,
+        unroutable_after: Duration::from_secs(20),
+        destination_after: Duration::from_secs(40),
     };
     let rules = Rules {
         max_message_size: 7_000,
@@ -145,95 +140,6 @@ impl World {
         });
     }
 
-    fn write(&mut self, dice: &mut Dice) {
-        if self.writers.is_empty() || (self.writers.len() < 4 && dice.once_in(3)) {
-            let xid = self.table.begin();
-            self.writers.push(Writer {
-                xid,
-                rows: Vec::new(),
-            });
-        }
-        let place = dice.below(self.writers.len());
-        let xid = self.writers[place].xid;
-        let key = (!dice.once_in(4)).then(|| format!("k{}", dice.below(6)));
-        if let Some(key) = &key {
-            // The key's row lock serialises its writers until their transaction ends.
-            if *self.locked_keys.entry(key.clone()).or_insert(xid) != xid {
-                return;
-            }
-        }
-        let (row, available_at, written) = self.new_row(key, dice);
-        let id = self.table.insert(xid, row, available_at);
-        self.writers[place].rows.push((id, written));
-    }
-
-    fn new_row(
-        &self,
-        key: Option<String>,
-        dice: &mut Dice,
-    ) -> (OutboxRow, Option<SystemTime>, Written) {
-        let long = "k".repeat(300);
-        let (exchange, routing_key) = match dice.below(24) {
-            0 => ("", long.as_str()),
-            1 => ("", "poison"),
-            2 => ("events", "nowhere"),
-            3 => ("events", "full"),
-            4 => ("absent", "x"),
-            5..=12 => ("events", "a"),
-            13..=16 => ("events", "b"),
-            _ => ("", "queue"),
-        };
-        let troubled = matches!(routing_key, "nowhere" | "full" | "x");
-        let size = if dice.once_in(8) {
-            2_001 + dice.below(6_000)
-        } else {
-            40
-        };
-        let scheduled = dice.once_in(12);
-        let delay = Duration::from_millis(dice.next() % 4_000);
-        let row = OutboxRow {
-            id: RowId(0),
-            message_id: "m".to_owned(),
-            exchange: exchange.to_owned(),
-            routing_key: routing_key.to_owned(),
-            ordering_key: key.clone(),
-            payload: Body::Bytes(Bytes::from(vec![b'x'; size])),
-            headers: None,
-            message_type: None,
-            correlation_id: None,
-            content_type: None,
-            properties: None,
-            created_at: SystemTime::UNIX_EPOCH,
-            attempts: 0,
-        };
-        let available_at = scheduled.then(|| self.table.now() + delay);
-        (
-            row,
-            available_at,
-            Written {
-                key,
-                scheduled,
-                troubled,
-            },
-        )
-    }
-
-    fn end_transaction(&mut self, dice: &mut Dice) {
-        if self.writers.is_empty() {
-            return;
-        }
-        let writer = self.writers.swap_remove(dice.below(self.writers.len()));
-        if dice.once_in(6) {
-            self.table.rollback(writer.xid);
-        } else {
-            self.table.commit(writer.xid);
-            for (id, written) in writer.rows {
-                self.checks.committed(id, written);
-            }
-        }
-        self.locked_keys.retain(|_, holder| *holder != writer.xid);
-    }
-
     /// A request reaches the database, or its answer the relay.
     fn run_errand(&mut self) {
         self.errand = match self.errand.take() {
@@ -265,7 +171,7 @@ impl World {
         }
     }
 
-    fn lose(&mut self, no: usize, lost: ChannelLost) {
+    pub(super) fn lose(&mut self, no: usize, lost: ChannelLost) {
         for id in &lost.unknown {
             self.checks.doubt(*id);
         }
@@ -325,120 +231,6 @@ impl World {
         self.table.advance(by);
     }
 
-    fn misfortune(&mut self, dice: &mut Dice) {
-        if self.calm {
-            return;
-        }
-        match dice.below(9) {
-            0 => self.cut_link(dice),
-            1 => self.crash(dice),
-            2 => {
-                self.errand = None;
-                self.flow.reader_lost();
-                self.flow.reader_ready("application/json");
-            }
-            3 => self.lose_settler(dice),
-            4 => toggle(&mut self.broker.missing, "absent"),
-            5 => toggle(&mut self.broker.unbound, "nowhere"),
-            6 => toggle(&mut self.broker.full, "full"),
-            7 => self.lock_row(dice),
-            _ => toggle(&mut self.broker.missing, "events"),
-        }
-    }
-
-    fn cut_link(&mut self, dice: &mut Dice) {
-        self.flow.link_lost();
-        self.questions.clear();
-        self.broker.linked = false;
-        for no in 0..self.broker.channels() {
-            if let Some(lost) = self.broker.cut(no, dice) {
-                self.lose(no, lost);
-            }
-        }
-    }
-
-    /// The settling connection breaks: the batch may have been written or not, and is settled
-    /// again.
-    fn lose_settler(&mut self, dice: &mut Dice) {
-        let batch = match self.settling.take() {
-            Some(Settling::Asked(batch)) => {
-                if dice.once_in(2) {
-                    self.table.settle(&batch);
-                }
-                batch
-            }
-            Some(Settling::Done(batch, _)) => batch,
-            None => return,
-        };
-        for settlement in batch.into_iter().rev() {
-            self.to_settle.push_front(settlement);
-        }
-    }
-
-    /// `kill -9` of the relay: all it knew is gone.
-    fn crash(&mut self, dice: &mut Dice) {
-        match self.settling.take() {
-            Some(Settling::Asked(batch)) => {
-                let report = if dice.once_in(2) {
-                    self.table.settle(&batch)
-                } else {
-                    SettleReport::default()
-                };
-                self.unwritten(batch, &report);
-            }
-            Some(Settling::Done(batch, report)) => self.unwritten(batch, &report),
-            None => {}
-        }
-        for settlement in self.to_settle.drain(..) {
-            if matches!(settlement.verdict, Verdict::Sent(_)) {
-                self.checks.doubt(settlement.id);
-            }
-        }
-        self.errand = None;
-        self.seed += 1_000_000;
-        let mut old = std::mem::replace(&mut self.flow, new_flow(self.seed));
-        // What the old one had decided but not handed over is gone, too.
-        for settlement in old.take_settlements() {
-            self.checks.doubt(settlement.id);
-        }
-        for no in 0..self.broker.channels() {
-            if let Some(lost) = self.broker.cut(no, dice) {
-                for id in lost.unknown {
-                    self.checks.doubt(id);
-                }
-            }
-        }
-        self.questions.clear();
-        self.broker.linked = false;
-    }
-
-    /// What the table did not take of a batch is still to be settled.
-    fn unwritten(&mut self, batch: Vec<Settlement>, report: &SettleReport) {
-        let done: HashSet<Ticket> = report
-            .written
-            .iter()
-            .chain(&report.gone)
-            .map(|(_, ticket)| *ticket)
-            .collect();
-        self.to_settle
-            .extend(batch.into_iter().filter(|s| !done.contains(&s.ticket)));
-    }
-
-    fn lock_row(&mut self, dice: &mut Dice) {
-        let pending: Vec<RowId> = self
-            .table
-            .rows()
-            .filter(|row| row.sent_at.is_none())
-            .map(|row| row.row.id)
-            .collect();
-        if !pending.is_empty() {
-            let id = pending[dice.below(pending.len())];
-            if let Some(row) = self.table.row_mut(id) {
-                row.locked = !row.locked;
-            }
-        }
-    }
-
     /// No more misfortune. What the world does not refuse must arrive while it still refuses the
     /// rest; then it refuses nothing, and everything must arrive.
     pub(super) fn finish(&mut self, dice: &mut Dice) {
@@ -458,35 +250,40 @@ impl World {
             }
         }
         self.broker.missing.remove("events");
-        self.settle_down(dice);
         let untroubled = self.checks.untroubled_keys();
-        self.check_arrival("P6", untroubled);
+        self.settle_down(dice, |world| world.missing(&untroubled).is_empty());
+        self.check_arrival("P6", &untroubled);
         self.broker.missing.clear();
         self.broker.unbound.clear();
         self.broker.full.clear();
-        self.settle_down(dice);
-        self.check_arrival("P1", |_| true);
-        let pending = self
-            .table
-            .rows()
-            .filter(|row| row.sent_at.is_none())
-            .count();
-        assert_eq!(pending, 0, "P1: rows arrived and were never marked");
+        self.settle_down(dice, |world| world.unmarked() == 0);
+        self.check_arrival("P1", &|_: &Written| true);
+        assert_eq!(self.unmarked(), 0, "P1: rows arrived and were never marked");
     }
 
-    fn check_arrival(&self, promise: &str, expected: impl Fn(&Written) -> bool) {
+    fn unmarked(&self) -> usize {
+        let unmarked = self.table.rows().filter(|row| row.sent_at.is_none());
+        unmarked.count()
+    }
+
+    fn missing(&self, expected: &impl Fn(&Written) -> bool) -> Vec<RowId> {
         let quarantined = |id: RowId| self.table.quarantined.contains_key(&id.0);
-        let missing = self.checks.missing(quarantined, expected);
+        self.checks.missing(quarantined, expected)
+    }
+
+    fn check_arrival(&self, promise: &str, expected: &impl Fn(&Written) -> bool) {
+        let missing = self.missing(expected);
+        let state = self.flow.describe();
         assert!(
             missing.is_empty(),
-            "{promise}: rows {missing:?} did not arrive\n{}",
-            self.flow.describe()
+            "{promise}: rows {missing:?} did not arrive\n{state}"
         );
     }
 
-    /// Lets a minute pass in which every part does its work.
-    fn settle_down(&mut self, dice: &mut Dice) {
-        for _ in 0..1500 {
+    /// Lets time pass in which every part does its work, until that is enough, or far too much
+    /// time has passed.
+    fn settle_down(&mut self, dice: &mut Dice, enough: impl Fn(&Self) -> bool) {
+        for round in 0..1500 {
             self.reconnect(dice);
             self.answer();
             self.run_errand();
@@ -496,12 +293,9 @@ impl World {
             self.pass_time(dice);
             self.pump();
             self.look();
+            if round % 50 == 0 && enough(self) {
+                break;
+            }
         }
-    }
-}
-
-fn toggle(set: &mut HashSet<String>, name: &str) {
-    if !set.remove(name) {
-        set.insert(name.to_owned());
     }
 }
