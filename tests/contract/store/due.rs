@@ -80,6 +80,7 @@ async fn all_come<S: Stage>(stage: &S, due: Due) {
     for expected in [3, 3, 1] {
         let request = ReadRequest {
             limit: 3,
+            page_limit: 3,
             ..since(&at)
         };
         let reading = read(&mut reader, &request).await;
@@ -96,6 +97,7 @@ async fn all_come<S: Stage>(stage: &S, due: Due) {
     stage.fall_due(due, &rows).await;
     let request = ReadRequest {
         limit: 0,
+        page_limit: 0,
         ..since(&at)
     };
     let none = read(&mut reader, &request).await;
@@ -112,6 +114,7 @@ async fn both_kinds_come_in_one_read<S: Stage>(stage: &S) {
     stage.fall_due(Due::AvailableAt, &rows[2..]).await;
     let request = ReadRequest {
         limit: 2,
+        page_limit: 2,
         ..since(&start)
     };
     let reading = read(&mut reader, &request).await;

@@ -154,6 +154,7 @@ pub fn first() -> ReadRequest {
         news_up_to: i64::MAX,
         page_after: Some(0),
         limit: 100,
+        page_limit: 100,
         partitions: PartitionSet::ALL,
         rest: None,
     }

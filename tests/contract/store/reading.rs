@@ -42,6 +42,7 @@ async fn a_page_walks_by_id_and_tells_how_far<S: Stage>(stage: &S) {
     let mut reader = reader(stage).await;
     let mut request = ReadRequest {
         limit: 2,
+        page_limit: 2,
         ..first()
     };
     let mut pages = Vec::new();
@@ -74,6 +75,7 @@ async fn a_page_shows_what_was_walked_over_only_if_it_may_be_sent<S: Stage>(stag
     let mut reader = reader(stage).await;
     let request = ReadRequest {
         limit: 2,
+        page_limit: 2,
         ..first()
     };
     let reading = read(&mut reader, &request).await;
@@ -202,7 +204,11 @@ async fn a_read_with_limit_zero_brings_nothing_and_loses_nothing<S: Stage>(stage
     let old = stage.commit_small(2).await;
     let mut reader = reader(stage).await;
     let start = position(&mut reader).await;
-    let full = |since| ReadRequest { limit: 0, ..since };
+    let full = |since| ReadRequest {
+        limit: 0,
+        page_limit: 0,
+        ..since
+    };
     let nothing_new = read(&mut reader, &full(since(&start))).await;
     assert_eq!(
         (nothing_new.more_news_from, nothing_new.walked_to),
@@ -266,7 +272,11 @@ async fn rows_of_other_partitions_are_walked_over<S: Stage>(stage: &S) {
             ids(&read(&mut reader, &news).await.news),
             expected(&partitions)
         );
-        let short = ReadRequest { limit: 3, ..page };
+        let short = ReadRequest {
+            limit: 3,
+            page_limit: 3,
+            ..page
+        };
         assert_eq!(read(&mut reader, &short).await.walked_to, Some(rows[2].0));
     }
 }
