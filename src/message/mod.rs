@@ -19,6 +19,7 @@ pub use publication::{Publication, Rules};
 pub use reason::{ReasonClass, Unfit};
 pub use row::{Body, OutboxRow, RowId};
 
-/// Rows of every kind, for property tests of those who turn publications into something else.
 #[cfg(test)]
-pub(crate) use publication::tests::{any_row, rules};
+mod any_row;
+#[cfg(test)]
+pub(crate) use {any_row::any_row, publication::tests::rules};

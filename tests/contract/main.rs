@@ -5,9 +5,11 @@
 mod support;
 
 mod lapin_facts;
+mod message;
 mod on_rabbitmq;
 mod publisher;
 mod publisher_amqp;
+mod publisher_any_row;
 mod publisher_faults;
 mod publisher_scripted;
 mod publisher_throughput;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use futures_util::StreamExt;
+use futures_util::{Stream, StreamExt};
 use lapin::message::Delivery;
 use lapin::options::{
     BasicConsumeOptions, ExchangeDeclareOptions, ExchangeDeleteOptions, QueueBindOptions,
@@ -97,6 +97,18 @@ impl OnRabbitMq {
 
     /// The next messages of a queue, acknowledged.
     pub async fn consume(&self, queue: &str, count: usize) -> Vec<Delivery> {
+        let all = self.consumer(queue).await.take(count).collect();
+        timeout(PATIENCE, all).await.expect("in time")
+    }
+
+    /// The messages of a queue, acknowledged, up to one whose body is `end`.
+    pub async fn consume_up_to(&self, queue: &str, end: &[u8]) -> Vec<Delivery> {
+        let before = |delivery: &Delivery| std::future::ready(delivery.data != end);
+        let all = self.consumer(queue).await.take_while(before).collect();
+        timeout(PATIENCE, all).await.expect("in time")
+    }
+
+    async fn consumer(&self, queue: &str) -> impl Stream<Item = Delivery> {
         let acked = BasicConsumeOptions {
             no_ack: true,
             ..BasicConsumeOptions::default()
@@ -106,11 +118,7 @@ impl OnRabbitMq {
             .basic_consume(queue.into(), "".into(), acked, FieldTable::default())
             .await
             .expect("the queue exists");
-        let all = consumer
-            .take(count)
-            .map(|d| d.expect("a delivery"))
-            .collect();
-        timeout(PATIENCE, all).await.expect("in time")
+        consumer.map(|delivery| delivery.expect("a delivery"))
     }
 }
 

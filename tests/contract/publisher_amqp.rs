@@ -28,7 +28,8 @@ async fn messages_arrive_in_order() {
     assert_eq!(arrived, sent);
 }
 
-fn row_id(delivery: &Delivery) -> RowId {
+/// The id in a message of ours.
+pub fn row_id(delivery: &Delivery) -> RowId {
     let headers = delivery.properties.headers().as_ref().expect("headers");
     match headers.inner().get("x-outbox-id") {
         Some(AMQPValue::LongLongInt(id)) => RowId(*id),

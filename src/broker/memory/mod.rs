@@ -179,3 +179,6 @@ impl MemoryBroker {
         self.0.changes.subscribe()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,9 +1,9 @@
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use proptest::prelude::*;
 
 use super::*;
-use crate::message::DeliveryMode;
+use crate::message::{DeliveryMode, any_row};
 
 pub(crate) fn rules() -> Rules {
     Rules {
@@ -256,102 +256,6 @@ fn debug_output_names_no_content() {
         "{text}"
     );
     assert!(!text.contains("canary"), "{text}");
-}
-
-prop_compose! {
-    pub(crate) fn any_row()(
-        id in any::<i64>(),
-        texts in prop::collection::vec(any_text(), 4),
-        optional in prop::collection::vec(prop::option::of(any_text()), 4),
-        payload in prop_oneof![
-            Just(Body::Null),
-            any::<u64>().prop_map(Body::Oversized),
-            prop::collection::vec(any::<u8>(), 0..1200).prop_map(|v| Body::Bytes(v.into())),
-        ],
-        headers in prop::option::of(any_json()),
-        properties in prop::option::of(prop_oneof![any_json(), any_properties()]),
-        seconds in any::<i32>(),
-    ) -> OutboxRow {
-        let mut texts = texts.into_iter();
-        let mut optional = optional.into_iter();
-        let mut text = || texts.next().unwrap();
-        let mut option = || optional.next().unwrap();
-        let offset = Duration::from_secs(u64::from(seconds.unsigned_abs()));
-        let created_at: SystemTime =
-            if seconds < 0 { UNIX_EPOCH - offset } else { UNIX_EPOCH + offset };
-        OutboxRow {
-            id: RowId(id),
-            message_id: text(),
-            exchange: text(),
-            routing_key: text(),
-            ordering_key: option(),
-            payload,
-            headers,
-            message_type: option(),
-            correlation_id: option(),
-            content_type: option(),
-            properties,
-            created_at,
-            attempts: 0,
-        }
-    }
-}
-
-fn any_text() -> impl Strategy<Value = String> {
-    prop_oneof![
-        8 => "\\PC{0,40}",
-        1 => "[a-zé]{120,300}",
-        1 => any::<String>(),
-    ]
-}
-
-fn any_json() -> impl Strategy<Value = String> {
-    let leaf = prop_oneof![
-        Just("null".to_owned()),
-        any::<bool>().prop_map(|b| b.to_string()),
-        any::<i128>().prop_map(|i| i.to_string()),
-        any::<i64>().prop_map(|i| i.to_string()),
-        any::<f64>().prop_map(|f| format!("{f:e}")),
-        "-?[0-9]{1,400}(\\.[0-9]{1,30})?([eE][+-]?[0-9]{1,3})?",
-        any_text().prop_map(|t| serde_json::to_string(&t).unwrap()),
-    ];
-    let tree = leaf.prop_recursive(40, 60, 6, |inner| {
-        let name = prop_oneof![
-            6 => "[a-z]{0,3}",
-            1 => "[A-Zé]{100,300}",
-            1 => Just("CC".to_owned()),
-            1 => Just("x-outbox-id".to_owned()),
-        ];
-        let entry = (name, inner.clone()).prop_map(|(n, v)| format!("\"{n}\": {v}"));
-        prop_oneof![
-            prop::collection::vec(inner, 0..6).prop_map(|v| format!("[{}]", v.join(","))),
-            prop::collection::vec(entry, 0..6).prop_map(|v| format!("{{{}}}", v.join(","))),
-        ]
-    });
-    prop_oneof![
-        6 => tree.prop_filter("an object", |text| text.starts_with('{')),
-        1 => any::<String>(),
-        1 => (0_usize..140_000).prop_map(|n| format!("{{\"h\": \"{}\"}}", "x".repeat(n))),
-    ]
-}
-
-fn any_properties() -> impl Strategy<Value = String> {
-    let name = prop::sample::select(vec![
-        "priority",
-        "expiration",
-        "app_id",
-        "reply_to",
-        "type",
-        "delivery_mode",
-        "user_id",
-    ]);
-    let value = prop_oneof![
-        any::<u8>().prop_map(|n| n.to_string()),
-        any::<i64>().prop_map(|n| n.to_string()),
-        any_text().prop_map(|t| serde_json::to_string(&t).unwrap()),
-    ];
-    let entry = (name, value).prop_map(|(n, v)| format!("\"{n}\": {v}"));
-    prop::collection::vec(entry, 0..4).prop_map(|v| format!("{{{}}}", v.join(",")))
 }
 
 proptest! {
