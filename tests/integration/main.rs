@@ -9,6 +9,7 @@ mod enqueue;
 mod flat_reads;
 mod grants;
 mod migrate;
+mod migrate_check;
 mod migrate_in_use;
 mod outbox;
 mod session;

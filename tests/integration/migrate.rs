@@ -1,6 +1,7 @@
 //! `outbox-relay migrate` on outboxes that nobody uses meanwhile.
 
 use std::io::{Seek, Write};
+use std::path::PathBuf;
 use std::process::Command;
 
 use outbox_relay::commands::exit::Exit;
@@ -25,7 +26,7 @@ const WRITE: &str =
     "INSERT INTO outbox.message (routing_key, payload) VALUES ('q', '{}') RETURNING id";
 
 /// Everything that a migration makes, with its identity: two runs must show the same.
-async fn objects(client: &Client) -> Vec<String> {
+pub async fn objects(client: &Client) -> Vec<String> {
     let sql = "SELECT 'relation ' || oid || relname || relfilenode FROM pg_class \
                WHERE relnamespace = 'outbox'::regnamespace \
                UNION ALL SELECT 'function ' || oid || proname || xmin FROM pg_proc \
@@ -39,30 +40,30 @@ async fn objects(client: &Client) -> Vec<String> {
 }
 
 fn psql(database: &Database, sql: &str) {
-    let own = Places::known().postgres_bin.join("psql");
-    let program = if own.exists() { own } else { "psql".into() };
+    let told = psql_with(database, sql, &[]);
+    assert_eq!(told, "", "nothing but errors would be said");
+}
+
+fn psql_with(database: &Database, sql: &str, options: &[&str]) -> String {
     let mut script = tempfile::tempfile().expect("a temporary file");
     script.write_all(sql.as_bytes()).expect("written");
     script.rewind().expect("rewound");
-    let done = Command::new(program)
-        .args([
-            "-X",
-            "-q",
-            "-v",
-            "ON_ERROR_STOP=1",
-            "-f",
-            "-",
-            &database.url,
-        ])
+    let done = Command::new(client_program("psql"))
+        .args(["-X", "-q", "-v", "ON_ERROR_STOP=1", "-f", "-"])
+        .args(options)
+        .arg(&database.url)
         .stdin(script)
         .output()
         .expect("psql (Debian package postgresql-client)");
-    assert!(
-        done.status.success() && done.stdout.is_empty() && done.stderr.is_empty(),
-        "{}{}",
-        String::from_utf8_lossy(&done.stdout),
-        String::from_utf8_lossy(&done.stderr)
-    );
+    let errors = String::from_utf8_lossy(&done.stderr);
+    assert!(done.status.success() && errors.is_empty(), "{errors}");
+    String::from_utf8_lossy(&done.stdout).into_owned()
+}
+
+/// PostgreSQL's own client programs (Debian package postgresql-client).
+fn client_program(name: &str) -> PathBuf {
+    let own = Places::known().postgres_bin.join(name);
+    if own.exists() { own } else { name.into() }
 }
 
 #[tokio::test]
@@ -246,169 +247,6 @@ async fn the_way_of_waking_may_be_changed_and_stays_as_chosen() {
     }
 }
 
-/// How to break an outbox, and what `--check` then says.
-const REPAIRABLE: [(&str, &str); 15] = [
-    (
-        "DROP INDEX outbox.message_pending",
-        "index message_pending on outbox.message: missing",
-    ),
-    (
-        "DROP INDEX outbox.message_xid",
-        "index message_xid on outbox.message: missing",
-    ),
-    (
-        "DROP INDEX outbox.message_retry",
-        "index message_retry on outbox.message: missing",
-    ),
-    (
-        "DROP INDEX outbox.message_available",
-        "index message_available on outbox.message: missing",
-    ),
-    (
-        "UPDATE pg_index SET indisvalid = false WHERE indexrelid = 'outbox.message_xid'::regclass",
-        "index message_xid on outbox.message: invalid or different",
-    ),
-    (
-        "DROP INDEX outbox.message_retry; CREATE INDEX message_retry ON outbox.message (retry_at)",
-        "index message_retry on outbox.message: invalid or different",
-    ),
-    ("DROP TABLE outbox.pause", "table outbox.pause: missing"),
-    (
-        "DROP TABLE outbox.instance",
-        "table outbox.instance: missing",
-    ),
-    (
-        "DROP TABLE outbox.schema_version",
-        "table outbox.schema_version: missing",
-    ),
-    (
-        "DROP INDEX outbox.pause_everything",
-        "table outbox.pause: no usable index on ((exchange IS NULL))",
-    ),
-    (
-        "DELETE FROM outbox.lease WHERE partition = 7",
-        "table outbox.lease: not exactly 256 rows",
-    ),
-    (
-        "DROP FUNCTION outbox.enqueue",
-        "function outbox.enqueue: missing",
-    ),
-    (
-        "CREATE OR REPLACE FUNCTION outbox.wake() RETURNS trigger LANGUAGE plpgsql \
-         SET search_path = pg_catalog, pg_temp AS 'BEGIN RETURN NULL; END'",
-        "function outbox.wake: its body is not this version's",
-    ),
-    (
-        "ALTER FUNCTION outbox.wake() SECURITY DEFINER",
-        "function outbox.wake: not SECURITY INVOKER",
-    ),
-    (
-        "ALTER TABLE outbox.message DISABLE TRIGGER outbox_wake",
-        "wake-up trigger on outbox.message: disabled",
-    ),
-];
-
-#[tokio::test]
-async fn what_is_broken_is_seen_in_the_catalog_and_repaired() {
-    let (database, client) = outbox().await;
-    client.batch_execute(WRITE).await.expect("a row");
-    for (break_it, expected) in REPAIRABLE {
-        client.batch_execute(break_it).await.expect(break_it);
-        let said = run(check(&database)).await;
-        assert_eq!(said.exit, Exit::Failed, "{break_it}");
-        assert!(said.out.contains(expected), "{break_it}: {said:?}");
-        let said = run(plain(&database)).await;
-        assert_eq!(said.exit, Exit::Done, "{break_it}: {said:?}");
-        let said = run(check(&database)).await;
-        assert_eq!(said.exit, Exit::Done, "{break_it}: {said:?}");
-    }
-    assert_eq!(
-        number(&client, "SELECT count(*) FROM outbox.message").await,
-        1
-    );
-}
-
-/// How to break what `migrate` does not mend by itself, and the statement that it names.
-const BY_HAND: [(&str, &str); 6] = [
-    (
-        "ALTER TABLE outbox.message DROP COLUMN last_error",
-        "ALTER TABLE \"outbox\".\"message\" ADD COLUMN \"last_error\" text",
-    ),
-    (
-        "ALTER TABLE outbox.message ALTER COLUMN attempts DROP DEFAULT",
-        "ALTER TABLE \"outbox\".\"message\" ALTER COLUMN \"attempts\" SET DEFAULT 0",
-    ),
-    (
-        "ALTER TABLE outbox.message ALTER COLUMN exchange DROP NOT NULL",
-        "ALTER TABLE \"outbox\".\"message\" ALTER COLUMN \"exchange\" SET NOT NULL",
-    ),
-    (
-        "ALTER TABLE outbox.quarantine ALTER COLUMN headers TYPE json",
-        "ALTER TABLE \"outbox\".\"quarantine\" ALTER COLUMN \"headers\" TYPE jsonb",
-    ),
-    (
-        "ALTER TABLE outbox.message ALTER COLUMN id SET CACHE 20",
-        "ALTER TABLE \"outbox\".\"message\" ALTER COLUMN id SET CACHE 1",
-    ),
-    (
-        "ALTER TABLE outbox.message DROP CONSTRAINT message_pkey",
-        "ALTER TABLE \"outbox\".\"message\" ADD PRIMARY KEY (id)",
-    ),
-];
-
-#[tokio::test]
-async fn what_migrate_does_not_touch_is_told_with_the_statement_that_mends_it() {
-    let (database, client) = outbox().await;
-    for (break_it, statement) in BY_HAND {
-        client.batch_execute(break_it).await.expect(break_it);
-        for args in [check(&database), plain(&database)] {
-            let said = run(args).await;
-            assert_eq!(said.exit, Exit::Failed, "{break_it}");
-            let told = format!("{}{}", said.out, said.err);
-            assert!(told.contains(statement), "{break_it}: {told}");
-        }
-        client.batch_execute(statement).await.expect(statement);
-        let said = run(check(&database)).await;
-        assert_eq!(said.exit, Exit::Done, "{break_it}: {said:?}");
-    }
-}
-
-#[tokio::test]
-async fn an_outbox_that_another_tool_made_passes_the_check() {
-    let (database, client) = outbox().await;
-    client
-        .batch_execute(
-            "DELETE FROM outbox.schema_version; \
-             ALTER INDEX outbox.message_xid RENAME TO idx_20261129_1; \
-             ALTER TRIGGER outbox_wake ON outbox.message RENAME TO another_name; \
-             ALTER TABLE outbox.message ALTER COLUMN routing_key TYPE varchar(255), \
-                                        ADD COLUMN created_by text",
-        )
-        .await
-        .expect("another tool's work");
-    let said = run(check(&database)).await;
-    assert_eq!(said.exit, Exit::Done, "{said:?}");
-}
-
-#[tokio::test]
-async fn a_newer_schema_is_left_alone() {
-    let (database, client) = outbox().await;
-    client
-        .batch_execute(
-            "INSERT INTO outbox.schema_version (version, name) VALUES (99, 'later'); \
-             CREATE OR REPLACE FUNCTION outbox.wake() RETURNS trigger LANGUAGE plpgsql \
-             SET search_path = pg_catalog, pg_temp AS 'BEGIN RETURN NULL; END'",
-        )
-        .await
-        .expect("a newer relay's work");
-    let before = objects(&client).await;
-    assert_eq!(run(check(&database)).await.exit, Exit::Done);
-    let said = run(plain(&database)).await;
-    assert_eq!(said.exit, Exit::Done);
-    assert!(said.out.contains("version 99"), "{said:?}");
-    assert_eq!(objects(&client).await, before);
-}
-
 #[tokio::test]
 async fn an_owner_who_may_not_create_schemas_can_migrate_a_given_one() {
     let database = database().await;
@@ -491,8 +329,21 @@ async fn exit_codes_tell_an_outage_from_a_mistake() {
 }
 
 #[tokio::test]
-async fn trigger_and_relay_agree_on_the_lock_after_a_dump_and_restore() {
-    let (_database, client) = outbox().await;
+async fn a_dump_restored_elsewhere_is_an_outbox_as_before() {
+    let (database, client) = outbox().await;
+    let row = "SELECT outbox.enqueue('{}', routing_key => 'q', message_id => 'kept')";
+    client.batch_execute(row).await.expect("a row");
+    let dump = Command::new(client_program("pg_dump"))
+        .args(["--dbname", &database.url])
+        .output()
+        .expect("pg_dump");
+    assert!(dump.status.success(), "{dump:?}");
+    let dump = String::from_utf8(dump.stdout).expect("UTF-8");
+    let other = crate::support::postgres::database().await;
+    psql_with(&other, &dump, &["-o", "/dev/null"]);
+    assert_eq!(run(check(&other)).await.exit, Exit::Done);
+
+    let client = other.connect().await;
     let sql = "SELECT pg_get_triggerdef(oid) FROM pg_trigger WHERE tgname = 'outbox_wake'";
     let definition: String = client.query_one(sql, &[]).await.expect("a trigger").get(0);
     let key = wake_key(USUAL.0, USUAL.1);
@@ -500,4 +351,10 @@ async fn trigger_and_relay_agree_on_the_lock_after_a_dump_and_restore() {
         definition.contains(&format!("'{key}'::bigint")),
         "{definition}"
     );
+    client
+        .batch_execute(WRITE)
+        .await
+        .expect("the identity goes on");
+    let rows = "SELECT count(DISTINCT id) FROM outbox.message";
+    assert_eq!(number(&client, rows).await, 2);
 }

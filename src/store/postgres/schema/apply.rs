@@ -16,8 +16,8 @@ use super::definition::Definition;
 use super::migration::{Index, Migration};
 use super::pending::{Pending, Refusal, Remedy, Wanted};
 use super::subject::Subject;
+use super::waits::Waits;
 use super::wake::migrate_key;
-use crate::runtime::{Jitter, RetryPolicy};
 use crate::store::error::{Fault, StoreError};
 use crate::store::postgres::ident::Outbox;
 use crate::store::postgres::session::Session;
@@ -25,8 +25,6 @@ use crate::store::postgres::sqlstate::store_error;
 
 /// How long writers may have to queue behind one request for a lock.
 const LOCK_TIMEOUT: &str = "500ms";
-/// Requests for a lock before giving up; with the pauses between them about two minutes.
-const ATTEMPTS: u32 = 40;
 /// Longest wait for another migration, which may be building indexes.
 const LONGEST_TURN: Duration = Duration::from_secs(3600);
 /// Pause between two looks whether it is our turn.
@@ -356,50 +354,5 @@ impl Run<'_> {
         if let Err(error) = self.run(&sql, "end the migration", SHORT).await {
             tracing::debug!(%error, "the lock ends with the session");
         }
-    }
-}
-
-/// Pauses between attempts to get locks that applications hold.
-struct Waits {
-    attempt: u32,
-    policy: RetryPolicy,
-    jitter: Jitter,
-}
-
-impl Waits {
-    fn new() -> Self {
-        let (first, longest) = (Duration::from_millis(200), Duration::from_secs(3));
-        Self {
-            attempt: 0,
-            policy: RetryPolicy::new(first, 1.5, longest, 0.3),
-            jitter: Jitter::random(),
-        }
-    }
-
-    /// Lets others go first, or gives up with what stood in the way.
-    async fn pause(
-        &mut self,
-        error: StoreError,
-        say: &mut (dyn FnMut(&str) + Send),
-    ) -> Result<(), StoreError> {
-        self.attempt += 1;
-        if self.attempt >= ATTEMPTS {
-            return Err(error.map_fault(|fault| Fault {
-                reason: format!(
-                    "{}; {ATTEMPTS} attempts: a long transaction holds the table, see \
-                     pg_locks and pg_stat_activity, and run it again",
-                    fault.reason
-                ),
-                ..fault
-            }));
-        }
-        if self.attempt % 10 == 1 {
-            say(&format!(
-                "the table is in use, trying again: {}",
-                error.fault()
-            ));
-        }
-        sleep(self.policy.delay(self.attempt, &mut self.jitter)).await;
-        Ok(())
     }
 }

@@ -8,6 +8,7 @@ mod inbox;
 mod migration;
 mod pending;
 mod subject;
+mod waits;
 mod wake;
 
 pub use apply::{MigrateError, Migrated, check, check_subject, migrate, migrate_subject};
