@@ -10,6 +10,7 @@ pub mod health;
 pub mod migrate;
 pub mod run;
 mod servers;
+pub mod status;
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -68,6 +69,8 @@ pub enum Command {
     Run(run::Arguments),
     /// Look at both servers and tell what would keep rows from being sent
     Check(check::Arguments),
+    /// Show what is in the outbox, who works on it, and what is in the way
+    Status(status::Arguments),
     /// Create the outbox or bring it up to date
     ///
     /// Safe to run again, by two processes at once, and while applications use the table.
@@ -108,6 +111,10 @@ impl Command {
                 database: true,
                 broker: true,
             },
+            Self::Status(_) => Needs {
+                database: true,
+                broker: false,
+            },
             Self::Grants(_) | Self::Health(_) | Self::Config(_) => Needs::default(),
         }
     }
@@ -117,7 +124,9 @@ impl Command {
         match self {
             Self::Migrate(arguments) => arguments.assignments(),
             Self::Grants(arguments) => arguments.assignments(),
-            Self::Run(_) | Self::Check(_) | Self::Health(_) | Self::Config(_) => Vec::new(),
+            Self::Run(_) | Self::Check(_) | Self::Status(_) | Self::Health(_) | Self::Config(_) => {
+                Vec::new()
+            }
         }
     }
 
@@ -139,6 +148,7 @@ impl Command {
                 quiet(&telemetry, &loaded)?;
                 Box::pin(check::run(&arguments, &loaded.config, out)).await
             }
+            Self::Status(arguments) => status::run(&arguments, &loaded.config, out).await,
             Self::Migrate(arguments) => Ok(migrate::migrate(&arguments, &sources, out, err).await?),
             Self::Grants(arguments) => Ok(grants::grants(&arguments, &sources, out, err).await?),
             Self::Health(arguments) => health::run(&arguments, &loaded.config, out).await,

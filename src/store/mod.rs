@@ -5,6 +5,7 @@
 
 mod announcement;
 pub mod error;
+pub mod measures;
 pub mod memory;
 pub mod postgres;
 

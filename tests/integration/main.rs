@@ -13,4 +13,5 @@ mod migrate_check;
 mod migrate_in_use;
 mod outbox;
 mod session;
+mod status;
 mod wake;
