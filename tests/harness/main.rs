@@ -5,4 +5,5 @@ mod support;
 
 mod ledger;
 mod network;
+mod program;
 mod servers;

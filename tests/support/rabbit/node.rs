@@ -106,7 +106,11 @@ impl Node {
         let places = Places::known();
         let file = |name: &str| self.folder.join(name).display().to_string();
         let port = |port: &Port| port.number().to_string();
+        // Erlang's own protocol listens on all interfaces unless told otherwise.
+        let local = "-kernel inet_dist_use_interface {127,0,0,1}".to_owned();
         let mut env = vec![
+            ("RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS", local.clone()),
+            ("RABBITMQ_CTL_ERL_ARGS", local),
             ("PATH", search_path(&places.erlang_bin)),
             ("ERL_EPMD_PORT", port(&self.epmd)),
             ("ERL_EPMD_ADDRESS", "127.0.0.1".to_owned()),
