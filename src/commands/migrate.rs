@@ -36,7 +36,7 @@ pub struct MigrateArgs {
     /// List what is pending, change nothing; exit 1 if anything is
     #[arg(long)]
     pub check: bool,
-    /// The consumer half: schema inbox, in the database that [database] names
+    /// The consumer half: schema inbox, in the database of section `database`
     #[arg(long, conflicts_with_all = ["payload", "wake"])]
     pub inbox: bool,
     /// Type of the column payload: json, jsonb, text or bytea [default: as it is, else json]

@@ -1,8 +1,8 @@
 //! The tasks around the rules: connect, carry out, report back.
 //!
-//! One engine task owns the [`Flow`] and does what it decides. The reader, the settler, the link
-//! and one task for each channel do the waiting; every wait has a deadline, every failed
-//! connection is tried again with backoff and jitter, for ever.
+//! One engine task owns the [`Flow`](super::rules) and does what it decides. The reader, the
+//! settler, the link and one task for each channel do the waiting; every wait has a deadline,
+//! every failed connection is tried again with backoff and jitter, for ever.
 
 mod channel;
 mod event;
