@@ -8,6 +8,7 @@ pub mod exit;
 pub mod grants;
 pub mod health;
 pub mod migrate;
+mod reload;
 pub mod run;
 mod servers;
 pub mod status;
@@ -135,34 +136,39 @@ impl Command {
     /// # Errors
     /// Whatever ends the command early; [`Exit`] knows the exit code.
     pub async fn execute(self, start: Start<'_>) -> anyhow::Result<Exit> {
-        let Start {
-            sources,
-            loaded,
-            telemetry,
-            out,
-            err,
-        } = start;
         match self {
-            Self::Run(arguments) => run::run(&arguments, &loaded.config, out).await,
+            Self::Run(arguments) => Box::pin(run::run(&arguments, start)).await,
             Self::Check(arguments) => {
-                quiet(&telemetry, &loaded)?;
-                Box::pin(check::run(&arguments, &loaded.config, out)).await
+                quiet(&start)?;
+                Box::pin(check::run(&arguments, &start.loaded.config, start.out)).await
             }
-            Self::Status(arguments) => status::run(&arguments, &loaded.config, out).await,
-            Self::Migrate(arguments) => Ok(migrate::migrate(&arguments, &sources, out, err).await?),
-            Self::Grants(arguments) => Ok(grants::grants(&arguments, &sources, out, err).await?),
-            Self::Health(arguments) => health::run(&arguments, &loaded.config, out).await,
-            Self::Config(arguments) => config::run(&arguments, &loaded, out),
+            Self::Status(arguments) => {
+                status::run(&arguments, &start.loaded.config, start.out).await
+            }
+            Self::Migrate(arguments) => {
+                Ok(migrate::migrate(&arguments, &start.sources, start.out, start.err).await?)
+            }
+            Self::Grants(arguments) => {
+                Ok(grants::grants(&arguments, &start.sources, start.out, start.err).await?)
+            }
+            Self::Health(arguments) => {
+                health::run(&arguments, &start.loaded.config, start.out).await
+            }
+            Self::Config(arguments) => config::run(&arguments, &start.loaded, start.out),
         }
     }
 }
 
 /// A command that tells everything itself does not log as well, unless it was asked to: the client
 /// crates log at level ERROR what the command explains.
-fn quiet(telemetry: &Telemetry, loaded: &Loaded) -> anyhow::Result<()> {
-    let level = loaded.effective.iter().find(|one| one.key == "log.level");
+fn quiet(start: &Start<'_>) -> anyhow::Result<()> {
+    let level = start
+        .loaded
+        .effective
+        .iter()
+        .find(|one| one.key == "log.level");
     if level.is_some_and(|level| level.origin == Origin::Default) {
-        telemetry.set_level("off")?;
+        start.telemetry.set_level("off")?;
     }
     Ok(())
 }

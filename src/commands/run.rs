@@ -9,8 +9,9 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 use uuid::Uuid;
 
-use super::Exit;
+use super::reload::{self, Reload};
 use super::servers::{broker, instance_name, store};
+use super::{Exit, Start};
 use crate::config::{BrokerTarget, Config, Login, Ordering};
 use crate::message::Rules;
 use crate::ops::{HttpServer, Site};
@@ -28,7 +29,9 @@ Examples:
   outbox-relay run --until-empty    # send what is due, say what is left, and exit
 
 SIGTERM or SIGINT drains: nothing new is published, what is in flight is awaited and marked,
-for at most relay.shutdown_grace. A second signal exits at once.")]
+for at most relay.shutdown_grace. A second signal exits at once.
+SIGHUP reads the configuration again: log level, retries and secrets count at once or at the next
+connect; the log says what needs a restart.")]
 pub struct Arguments {
     /// Send what is due, say what is scheduled, waiting or quarantined, and exit 0
     #[arg(long)]
@@ -39,11 +42,16 @@ pub struct Arguments {
 ///
 /// # Errors
 /// The HTTP address cannot be bound, or a name in the configuration cannot be used.
-pub async fn run(
-    arguments: &Arguments,
-    config: &Config,
-    out: &mut (dyn Write + Send),
-) -> anyhow::Result<Exit> {
+pub async fn run(arguments: &Arguments, start: Start<'_>) -> anyhow::Result<Exit> {
+    let Start {
+        sources,
+        loaded,
+        telemetry,
+        out,
+        ..
+    } = start;
+    let hangups = reload::hangups().context("cannot listen for SIGHUP")?;
+    let config = &loaded.config.clone();
     let shutdown = Shutdown::listen().context("cannot listen for signals")?;
     let health = Health::starting(Clock.now());
     let stop = CancellationToken::new();
@@ -58,18 +66,23 @@ pub async fn run(
     let target = config.broker_target();
     let broker = broker(target.clone());
     let relay = Relay::new(settings(config, &target), store.clone(), broker, health);
-    let mode = if arguments.until_empty {
-        Mode::UntilEmpty
-    } else {
-        Mode::Forever
+    let reload = Reload {
+        sources,
+        current: loaded,
+        telemetry,
+        database: store.target.clone(),
+        broker: target,
+        adjuster: relay.adjuster(),
     };
+    let reloads = tokio::spawn(reload.at_each(hangups, stop.clone()));
+    let mode = arguments.mode();
     let ended = relay.run(mode, shutdown.drain().clone()).await;
     if mode == Mode::UntilEmpty {
         report(&store, out).await?;
     }
     stop.cancel();
-    if pages.await.is_err() {
-        warn!("the HTTP server ended badly");
+    if pages.await.is_err() || reloads.await.is_err() {
+        warn!("the HTTP server or the reload ended badly");
     }
     match ended {
         Ended::Drained => info!("drained"),
@@ -78,21 +91,19 @@ pub async fn run(
     Ok(Exit::Done)
 }
 
+impl Arguments {
+    fn mode(&self) -> Mode {
+        if self.until_empty {
+            Mode::UntilEmpty
+        } else {
+            Mode::Forever
+        }
+    }
+}
+
 fn settings(config: &Config, target: &BrokerTarget) -> Settings {
     let relay = &config.relay;
-    let usize_of = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
-    let limits = FlowLimits {
-        batch_size: relay.batch_size,
-        max_in_flight: relay.max_in_flight,
-        channels: relay.channels,
-        max_buffered_bytes: usize_of(relay.max_buffered_bytes.bytes()),
-        poll_interval: relay.poll_interval,
-        ordered: relay.ordering == Ordering::Key,
-        retry: config.retry.policy(),
-        max_attempts: config.retry.max_attempts,
-        unroutable_after: config.retry.unroutable_after,
-        destination_after: config.retry.destination_after,
-    };
+    let limits = limits(config);
     let rules = Rules {
         max_message_size: relay.max_message_size.bytes(),
         // Found out on connecting; nothing is validated before.
@@ -112,6 +123,24 @@ fn settings(config: &Config, target: &BrokerTarget) -> Settings {
             version: env!("CARGO_PKG_VERSION").to_owned(),
         },
         shutdown_grace: relay.shutdown_grace,
+    }
+}
+
+/// What bounds the flow, and how attempts are repeated.
+pub(super) fn limits(config: &Config) -> FlowLimits {
+    let relay = &config.relay;
+    let usize_of = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
+    FlowLimits {
+        batch_size: relay.batch_size,
+        max_in_flight: relay.max_in_flight,
+        channels: relay.channels,
+        max_buffered_bytes: usize_of(relay.max_buffered_bytes.bytes()),
+        poll_interval: relay.poll_interval,
+        ordered: relay.ordering == Ordering::Key,
+        retry: config.retry.policy(),
+        max_attempts: config.retry.max_attempts,
+        unroutable_after: config.retry.unroutable_after,
+        destination_after: config.retry.destination_after,
     }
 }
 

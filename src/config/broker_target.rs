@@ -4,6 +4,7 @@
 //! A URL's scheme says whether TLS is spoken. Discrete keys cannot say it, so TLS is spoken to
 //! every other machine, and plain AMQP only to this one.
 
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use secrecy::{ExposeSecret, SecretString};
@@ -19,9 +20,10 @@ const TLS_PORT: u16 = 5671;
 /// Access Control).
 const GUEST: &str = "guest";
 
-/// `[broker]`, to be resolved before every connect.
+/// `[broker]`, to be resolved before every connect. Clones are one: what one takes up counts for
+/// all.
 #[derive(Clone, Debug)]
-pub struct BrokerTarget(BrokerSection);
+pub struct BrokerTarget(Arc<RwLock<BrokerSection>>);
 
 type Problems = Vec<(&'static str, String)>;
 
@@ -29,7 +31,15 @@ impl BrokerTarget {
     /// Nothing is read yet.
     #[must_use]
     pub fn new(section: BrokerSection) -> Self {
-        Self(section)
+        Self(Arc::new(RwLock::new(section)))
+    }
+
+    /// Takes over what may change while a connection stands: address and password. It counts
+    /// from the next connect on.
+    pub fn take_up(&self, new: &BrokerSection) {
+        let mut section = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        section.url.clone_from(&new.url);
+        section.password.clone_from(&new.password);
     }
 
     /// The addresses and credentials as they are now. Reads the secret files anew, which blocks
@@ -38,7 +48,12 @@ impl BrokerTarget {
     /// # Errors
     /// [`TargetError`] names every key that cannot be used, and never holds a secret.
     pub fn resolve(&self) -> Result<BrokerAccess, TargetError> {
-        let section = &self.0;
+        let section = self
+            .0
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone();
+        let section = &section;
         let (key, urls) = section.addresses()?;
         let password = match &section.password {
             Some(secret) => Some(secret.read().map_err(|error| {

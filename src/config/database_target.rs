@@ -3,6 +3,7 @@
 //! What the parameters mean is `libpq_meaning`'s business.
 
 use std::path::PathBuf;
+use std::sync::{Arc, PoisonError, RwLock};
 
 use secrecy::{ExposeSecret, SecretString};
 
@@ -12,15 +13,24 @@ use super::libpq_meaning::Meaning;
 use super::setting::Setting;
 use super::{DatabaseSection, Secret, TargetError};
 
-/// `[database]`, to be resolved before every connect.
+/// `[database]`, to be resolved before every connect. Clones are one: what one takes up counts
+/// for all.
 #[derive(Clone, Debug)]
-pub struct DatabaseTarget(DatabaseSection);
+pub struct DatabaseTarget(Arc<RwLock<DatabaseSection>>);
 
 impl DatabaseTarget {
     /// Nothing is read yet.
     #[must_use]
     pub fn new(section: DatabaseSection) -> Self {
-        Self(section)
+        Self(Arc::new(RwLock::new(section)))
+    }
+
+    /// Takes over what may change while connections stand: address and password. It counts from
+    /// the next connect on.
+    pub fn take_up(&self, new: &DatabaseSection) {
+        let mut section = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        section.url.clone_from(&new.url);
+        section.password.clone_from(&new.password);
     }
 
     /// The address and credentials as they are now. Reads the secret files anew, which blocks for
@@ -29,7 +39,12 @@ impl DatabaseTarget {
     /// # Errors
     /// [`TargetError`] names every key that cannot be used, and never holds a secret.
     pub fn resolve(&self) -> Result<DatabaseAccess, TargetError> {
-        let section = &self.0;
+        let section = self
+            .0
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone();
+        let section = &section;
         let url_key = match section.url {
             Some(Secret::File(_)) => "database.url_file",
             Some(Secret::Value(_)) | None => "database.url",

@@ -39,6 +39,30 @@ impl Changes {
     }
 }
 
+impl Loaded {
+    /// Becomes what is in effect after a reload: the new values of live keys, the old ones of
+    /// those that need a restart.
+    pub fn now_in_effect(&mut self, new: Loaded, changes: &Changes) {
+        let (
+            old,
+            Loaded {
+                config, effective, ..
+            },
+        ) = (&mut self.config, new);
+        old.log.level = config.log.level;
+        old.retry = config.retry;
+        old.database.url = config.database.url;
+        old.database.password = config.database.password;
+        old.broker.url = config.broker.url;
+        old.broker.password = config.broker.password;
+        for (before, after) in self.effective.iter_mut().zip(effective) {
+            if !changes.restart.contains(&before.key) {
+                *before = after;
+            }
+        }
+    }
+}
+
 fn is_live(key: &str) -> bool {
     let (section, name) = key.split_once('.').unwrap_or((key, ""));
     match section {
@@ -95,6 +119,25 @@ mod tests {
         );
         assert_eq!(changes.live, ["database.url", "broker.password"]);
         assert!(changes.restart.is_empty());
+    }
+
+    #[test]
+    fn what_waits_for_a_restart_is_told_again_and_what_was_taken_up_is_not() {
+        let load = |file| {
+            let needs = crate::config::Needs::default();
+            given(file, &[]).load(needs).unwrap()
+        };
+        let new = "[retry]\nmax_attempts = 3\n[relay]\nbatch_size = 7\n\
+             [broker]\nurl = 'amqp://u:new@localhost'";
+        let mut current = load("[broker]\nurl = 'amqp://u:old@localhost'");
+        let changes = Changes::between(&current, &load(new));
+        assert_eq!(changes.live, ["broker.url", "retry.max_attempts"]);
+        current.now_in_effect(load(new), &changes);
+        let again = Changes::between(&current, &load(new));
+        assert_eq!(
+            (again.live, again.restart),
+            (vec![], vec!["relay.batch_size"])
+        );
     }
 
     #[test]

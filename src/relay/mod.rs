@@ -14,4 +14,4 @@
 pub mod engine;
 pub mod rules;
 
-pub use engine::{Ended, HEARTBEAT, Identity, Mode, Relay, Settings};
+pub use engine::{Adjuster, Ended, HEARTBEAT, Identity, Mode, Relay, Settings};

@@ -12,6 +12,7 @@ mod migrate;
 mod migrate_check;
 mod migrate_in_use;
 mod outbox;
+mod reload;
 mod session;
 mod status;
 mod wake;

@@ -6,7 +6,7 @@ use tokio::sync::mpsc;
 
 use crate::broker::{ChannelLost, Outcome};
 use crate::message::{Publication, RowId};
-use crate::relay::rules::{ChannelNo, Fetched, Reading, SettleReport};
+use crate::relay::rules::{ChannelNo, Fetched, FlowLimits, Reading, SettleReport};
 use crate::store::StoreError;
 
 /// News for the engine.
@@ -43,6 +43,8 @@ pub(super) enum Event {
     },
     /// A channel ended. Publications that never reached it are among the unknown.
     ChannelLost { no: ChannelNo, lost: ChannelLost },
+    /// Attempts are repeated by other rules from now on.
+    Adjusted(FlowLimits),
     /// An exchange exists, or does not.
     ExchangeAnswered { exchange: String, exists: bool },
 }

@@ -4,6 +4,7 @@
 //! settler, the link and one task for each channel do the waiting; every wait has a deadline,
 //! every failed connection is tried again with backoff and jitter, for ever.
 
+mod adjust;
 mod channel;
 mod event;
 mod herald;
@@ -21,6 +22,7 @@ use crate::relay::rules::FlowLimits;
 use crate::runtime::Health;
 use crate::store::Store;
 
+pub use adjust::Adjuster;
 pub use herald::{HEARTBEAT, Identity};
 pub use run::{Ended, Mode};
 
@@ -43,16 +45,25 @@ pub struct Relay<S, B> {
     store: S,
     broker: B,
     health: Health,
+    adjuster: Adjuster,
 }
 
 impl<S: Store, B: Broker> Relay<S, B> {
     /// A relay that is not running yet. It tells `health` how it is doing.
     pub fn new(settings: Settings, store: S, broker: B, health: Health) -> Self {
+        let adjuster = Adjuster::new(settings.limits.clone());
         Self {
             settings,
             store,
             broker,
             health,
+            adjuster,
         }
+    }
+
+    /// Reaches into this relay while it runs.
+    #[must_use]
+    pub fn adjuster(&self) -> Adjuster {
+        self.adjuster.clone()
     }
 }

@@ -45,22 +45,32 @@ impl<S: Store, B: Broker> Relay<S, B> {
     /// Runs until `drain` is cancelled and the drain is over, or, with [`Mode::UntilEmpty`],
     /// until nothing that is due is left. Outages never end it.
     pub async fn run(self, mode: Mode, drain: CancellationToken) -> Ended {
+        let (events, mut received) = Events::channel();
+        let (tasks, stop) = (TaskTracker::new(), CancellationToken::new());
+        let settings = self.settings.clone();
+        let mut engine = self.start(&tasks, &events, &stop);
+        let ended = engine
+            .turn_until_over(mode, &drain, &mut received, &settings)
+            .await;
+        stop.cancel();
+        drop(engine);
+        tasks.wait().await;
+        ended
+    }
+
+    /// Starts the tasks.
+    fn start(self, tasks: &TaskTracker, events: &Events, stop: &CancellationToken) -> Engine {
         let Self {
             settings,
             store,
             broker,
             health,
+            adjuster,
         } = self;
-        let (events, mut received) = Events::channel();
         let (requests, asked) = mpsc::unbounded_channel();
         let (settlements, decided) = mpsc::unbounded_channel();
         let (questions, put) = mpsc::unbounded_channel();
-        let (stop, nudge, store) = (
-            CancellationToken::new(),
-            Arc::new(Notify::new()),
-            Arc::new(store),
-        );
-        let tasks = TaskTracker::new();
+        let (nudge, store) = (Arc::new(Notify::new()), Arc::new(store));
         tasks.spawn(reader::read(
             Arc::clone(&store),
             asked,
@@ -76,7 +86,14 @@ impl<S: Store, B: Broker> Relay<S, B> {
             stop.clone(),
         ));
         let channels = settings.limits.channels;
-        tasks.spawn(link::keep(broker, channels, put, events, stop.clone()));
+        tasks.spawn(link::keep(
+            broker,
+            channels,
+            put,
+            events.clone(),
+            stop.clone(),
+        ));
+        tasks.spawn(adjuster.forward(events.clone(), stop.clone()));
         tasks.close();
         let outlets = Outlets {
             requests,
@@ -84,14 +101,7 @@ impl<S: Store, B: Broker> Relay<S, B> {
             questions,
             nudge,
         };
-        let mut engine = Engine::new(&settings, outlets, health);
-        let ended = engine
-            .turn_until_over(mode, &drain, &mut received, &settings)
-            .await;
-        stop.cancel();
-        drop(engine);
-        tasks.wait().await;
-        ended
+        Engine::new(&settings, outlets, health)
     }
 }
 
@@ -254,6 +264,7 @@ impl Engine {
             }
             Event::Judged { no, outcomes } => self.flow.judged(no, outcomes, now),
             Event::ChannelLost { no, lost } => self.take_loss(no, lost, now),
+            Event::Adjusted(limits) => self.flow.retry_by(&limits),
             Event::ExchangeAnswered { exchange, exists } => {
                 self.flow.exchange_answered(&exchange, exists, now);
             }

@@ -161,6 +161,21 @@ impl Flow {
         self.coverage.restart(partitions);
     }
 
+    /// From now on attempts are repeated by these rules. What bounds memory and channels stays as
+    /// it is.
+    pub fn retry_by(&mut self, limits: &FlowLimits) {
+        let before = &self.limits;
+        self.limits = FlowLimits {
+            batch_size: before.batch_size,
+            max_in_flight: before.max_in_flight,
+            channels: before.channels,
+            max_buffered_bytes: before.max_buffered_bytes,
+            poll_interval: before.poll_interval,
+            ordered: before.ordered,
+            ..limits.clone()
+        };
+    }
+
     /// The reading connection stands. Whatever was seen over an earlier one may belong to
     /// another server: everything is looked for again. `content_type` is that of rows that
     /// name none.
