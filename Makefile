@@ -5,7 +5,7 @@
 # tools go to target/tools.
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint fmt servers
+.PHONY: help demo test soak ratio lint fmt servers
 
 SERVERS := tests/support/servers.sh
 CARGO_DENY_VERSION := 0.20.2
@@ -21,6 +21,13 @@ demo: ## 2,000 orders while relay and broker are killed: 30 s, after some minute
 
 test: ## all tests; private servers, fetched without installing if they are missing
 	$(SERVERS) run cargo test --locked
+
+soak: ## the faults in full length, hundreds of kills; an hour or more
+	OUTBOX_RELAY_TEST_SOAK=1 $(SERVERS) run cargo test --locked --release --test fault
+
+ratio: ## throughput and CPU of the relay beside a bare publisher; 1-2 minutes
+	cargo build --locked --release --bin outbox-relay --example ratio
+	@$(SERVERS) run target/release/examples/ratio
 
 lint: $(CARGO_DENY) ## format, clippy, documentation, dependencies
 	cargo fmt --check

@@ -13,10 +13,13 @@ pub mod ports;
 pub mod postgres;
 pub mod process;
 pub mod proxy;
+pub mod queues;
 pub mod rabbit;
 pub mod relay;
+pub mod scene;
 pub mod scratch;
 pub mod scripted_broker;
+pub mod writers;
 
 use std::time::Duration;
 

@@ -226,7 +226,7 @@ fn launch(folder: &Path, settings: &Settings, arguments: &[&str]) -> Leashed {
 
 /// The program under test: `OUTBOX_RELAY_TEST_PROGRAM`, else the one Cargo built for this
 /// test, else the one beside this example.
-fn program() -> PathBuf {
+pub fn program() -> PathBuf {
     if let Some(path) = std::env::var_os("OUTBOX_RELAY_TEST_PROGRAM") {
         return path.into();
     }

@@ -128,7 +128,8 @@ impl Flow {
     }
 
     fn may_publish(&self) -> bool {
-        let backlog = self.ledger.settling() < 4 * self.limits.max_in_flight;
+        // A crash sends again what is not written down: not more than another window of it.
+        let backlog = self.ledger.settling() < self.limits.max_in_flight;
         self.linked && !self.blocked && !self.draining && self.can_settle && backlog
     }
 

@@ -1,0 +1,17 @@
+//! Faults that users of such systems have met, on real servers with the real program.
+//!
+//! Each runs in a short form; `OUTBOX_RELAY_TEST_SOAK=1` (`make soak`) runs the whole.
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod crash;
+mod late_commits;
+mod start;
+mod unroutable;
+
+/// `short` usually, `long` in a soak.
+fn soak<T>(short: T, long: T) -> T {
+    let soaking = std::env::var_os("OUTBOX_RELAY_TEST_SOAK").is_some_and(|value| value == "1");
+    if soaking { long } else { short }
+}
