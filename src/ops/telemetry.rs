@@ -69,8 +69,17 @@ impl Telemetry {
     /// # Errors
     /// [`TelemetryError::Level`] if it is not understood; the old level stays.
     pub fn set_level(&self, level: &str) -> Result<(), TelemetryError> {
-        self.level.reload(EnvFilter::try_new(level)?)?;
+        self.level.reload(filter(level)?)?;
         Ok(())
+    }
+}
+
+/// What the level lets through. lapin reports what its caller is told anyway, as an error even
+/// where it is a farewell; it speaks only where more than the usual is wanted.
+fn filter(level: &str) -> Result<EnvFilter, tracing_subscriber::filter::ParseError> {
+    match level {
+        "info" | "warn" | "error" => EnvFilter::try_new(format!("{level},lapin=off")),
+        _ => EnvFilter::try_new(level),
     }
 }
 
@@ -88,7 +97,7 @@ fn subscriber<W>(
 where
     W: for<'w> MakeWriter<'w> + Send + Sync + 'static,
 {
-    let (level, handle) = reload::Layer::new(EnvFilter::try_new(&section.level)?);
+    let (level, handle) = reload::Layer::new(filter(&section.level)?);
     let lines = tracing_subscriber::fmt::layer()
         .with_writer(writer)
         .with_ansi(colours);
