@@ -46,6 +46,13 @@ pub trait Reader: Send + 'static {
     /// Content type of a message that names none: follows from the payload's SQL type.
     fn content_type(&self) -> &'static str;
 
+    /// Asks to be the one relay that publishes this outbox. Whoever is keeps it for as long as
+    /// this reader lives; false while another one does. Does not wait.
+    ///
+    /// # Errors
+    /// [`StoreError`]; nobody was asked.
+    fn take_watch(&mut self) -> impl Future<Output = Result<bool, StoreError>> + Send;
+
     /// Answers the request from one snapshot, after resting as long as it allows. The rest ends
     /// early when rows are committed, or when `nudge` is notified.
     ///

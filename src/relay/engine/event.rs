@@ -13,6 +13,8 @@ use crate::store::StoreError;
 pub(super) enum Event {
     /// A reading session stands; the content type of rows that name none.
     ReaderReady { content_type: &'static str },
+    /// A reading session stands, but another relay publishes.
+    StandBy,
     /// There is none, and why.
     ReaderLost(StoreError),
     /// What a read brought.

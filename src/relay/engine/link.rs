@@ -1,9 +1,10 @@
 //! The link task: keeps a connection to the broker and its channels open.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::mpsc;
-use tokio::task::JoinSet;
+use tokio::task::{JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
@@ -65,19 +66,21 @@ pub(super) async fn keep<B: Broker>(
 
 /// An established connection and the tasks of its channels.
 struct Connection<L: Link> {
-    link: L,
+    link: Arc<L>,
     tasks: JoinSet<ChannelNo>,
+    /// Questions on their way: an alarm may delay their answers for long.
+    asked: JoinSet<(String, Result<bool, BrokerError>)>,
     events: Events,
     attempts: Attempts,
 }
 
 impl<L: Link> Connection<L> {
     fn new(link: L, events: &Events) -> Self {
-        let (tasks, events) = (JoinSet::new(), events.clone());
         Self {
-            link,
-            tasks,
-            events,
+            link: Arc::new(link),
+            tasks: JoinSet::new(),
+            asked: JoinSet::new(),
+            events: events.clone(),
             attempts: Attempts::new(),
         }
     }
@@ -113,7 +116,8 @@ impl<L: Link> Connection<L> {
                         Err(_) => return Ok("the connection ended".to_owned()),
                     },
                     Some(ended) = self.tasks.join_next() => self.reopen(ended).await?,
-                    Some(exchange) = questions.recv() => self.ask(exchange).await?,
+                    Some(exchange) = questions.recv() => self.ask(exchange),
+                    Some(answered) = self.asked.join_next() => self.pass_on(answered)?,
                 }
             }
         }
@@ -132,16 +136,8 @@ impl<L: Link> Connection<L> {
     }
 
     /// A channel ended while the connection lives: the broker closed it.
-    async fn reopen(
-        &mut self,
-        ended: Result<ChannelNo, tokio::task::JoinError>,
-    ) -> Result<(), BrokerError> {
-        let failed = |reason: String| BrokerError::Failed {
-            host: "relay".to_owned(),
-            step: "channel task",
-            reason,
-        };
-        let no = ended.map_err(|error| failed(error.to_string()))?;
+    async fn reopen(&mut self, ended: Result<ChannelNo, JoinError>) -> Result<(), BrokerError> {
+        let no = ended.map_err(|error| task_failed(&error))?;
         if matches!(*self.link.state().borrow(), LinkState::Lost(_)) {
             return Ok(());
         }
@@ -152,8 +148,17 @@ impl<L: Link> Connection<L> {
         self.open(no).await
     }
 
-    async fn ask(&mut self, exchange: String) -> Result<(), BrokerError> {
-        let exists = self.link.exchange_exists(&exchange).await?;
+    fn ask(&mut self, exchange: String) {
+        let link = Arc::clone(&self.link);
+        self.asked.spawn(async move {
+            let exists = link.exchange_exists(&exchange).await;
+            (exchange, exists)
+        });
+    }
+
+    fn pass_on(&self, answered: Answered) -> Result<(), BrokerError> {
+        let (exchange, exists) = answered.map_err(|error| task_failed(&error))?;
+        let exists = exists?;
         self.events
             .report(Event::ExchangeAnswered { exchange, exists });
         Ok(())
@@ -163,13 +168,29 @@ impl<L: Link> Connection<L> {
     /// unknown before the loss of the connection is reported.
     async fn end(self) {
         let Self {
-            link, mut tasks, ..
+            link,
+            mut tasks,
+            mut asked,
+            ..
         } = self;
-        link.close().await;
+        asked.shutdown().await;
+        if let Some(link) = Arc::into_inner(link) {
+            link.close().await;
+        }
         let all = async { while tasks.join_next().await.is_some() {} };
         if tokio::time::timeout(FAREWELL, all).await.is_err() {
             warn!("a channel did not notice the end of its connection");
             tasks.abort_all();
         }
+    }
+}
+
+type Answered = Result<(String, Result<bool, BrokerError>), JoinError>;
+
+fn task_failed(error: &JoinError) -> BrokerError {
+    BrokerError::Failed {
+        host: "relay".to_owned(),
+        step: "task",
+        reason: error.to_string(),
     }
 }

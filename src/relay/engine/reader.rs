@@ -1,6 +1,7 @@
 //! The reading task: keeps a reading session and answers the engine's requests over it.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::sync::{Notify, mpsc};
 use tokio_util::sync::CancellationToken;
@@ -27,11 +28,6 @@ pub(super) async fn read<S: Store>(
             Some(Err(error)) => error,
             Some(Ok(mut reader)) => {
                 attempts.succeeded();
-                info!("reading from the database");
-                while requests.try_recv().is_ok() {}
-                events.report(Event::ReaderReady {
-                    content_type: reader.content_type(),
-                });
                 let serving = serve(&mut reader, &mut requests, &nudge, &events);
                 match stop.run_until_cancelled(serving).await {
                     Some(Err(error)) => error,
@@ -48,13 +44,38 @@ pub(super) async fn read<S: Store>(
     }
 }
 
-/// Answers requests until the engine has none any more.
+/// So often a stand-by asks whether it is its turn.
+const ASK_AGAIN: Duration = Duration::from_secs(1);
+
+/// Waits until this relay is the one that publishes.
+async fn stand_by<R: Reader>(reader: &mut R, events: &Events) -> Result<(), StoreError> {
+    let mut told = false;
+    while !reader.take_watch().await? {
+        if !std::mem::replace(&mut told, true) {
+            info!("another relay publishes this outbox; standing by");
+            events.report(Event::StandBy);
+        }
+        tokio::select! {
+            () = tokio::time::sleep(ASK_AGAIN) => {}
+            error = reader.ended() => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+/// Answers requests, once it is this relay's turn, until the engine has none any more.
 async fn serve<R: Reader>(
     reader: &mut R,
     requests: &mut mpsc::UnboundedReceiver<Request>,
     nudge: &Arc<Notify>,
     events: &Events,
 ) -> Result<(), StoreError> {
+    stand_by(reader, events).await?;
+    info!("reading from the database");
+    while requests.try_recv().is_ok() {}
+    events.report(Event::ReaderReady {
+        content_type: reader.content_type(),
+    });
     loop {
         let request = tokio::select! {
             request = requests.recv() => request,

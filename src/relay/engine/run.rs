@@ -124,6 +124,8 @@ struct Engine {
     health: Health,
     reader: Database,
     settler: Database,
+    /// Another relay publishes.
+    stands_by: bool,
 }
 
 impl Engine {
@@ -134,8 +136,6 @@ impl Engine {
             Jitter::random(),
         );
         flow.own(PartitionSet::ALL);
-        let held = PartitionSet::ALL.len();
-        health.partitions(u16::try_from(held).unwrap_or(u16::MAX));
         Self {
             flow,
             outlets,
@@ -145,6 +145,7 @@ impl Engine {
             health,
             reader: Database::Disconnected("connecting".to_owned()),
             settler: Database::Disconnected("connecting".to_owned()),
+            stands_by: false,
         }
     }
 
@@ -162,7 +163,8 @@ impl Engine {
             for event in events.drain(..) {
                 self.take(event, now);
             }
-            let finished = mode == Mode::UntilEmpty && self.flow.standing().nothing_due;
+            let nothing_to_do = self.stands_by || self.flow.standing().nothing_due;
+            let finished = mode == Mode::UntilEmpty && nothing_to_do;
             if deadline.is_none() && (drain.is_cancelled() || finished) {
                 deadline = Some(now + settings.shutdown_grace);
                 self.flow.drain();
@@ -227,9 +229,10 @@ impl Engine {
     fn take(&mut self, event: Event, now: Moment) {
         match event {
             Event::ReaderReady { content_type } => {
-                self.database(Side::Reading, None);
+                self.takes_part(true);
                 self.flow.reader_ready(content_type);
             }
+            Event::StandBy => self.takes_part(false),
             Event::ReaderLost(error) => {
                 self.database(Side::Reading, Some(&error));
                 self.flow.reader_lost();
@@ -269,6 +272,20 @@ impl Engine {
                 self.flow.exchange_answered(&exchange, exists, now);
             }
         }
+    }
+
+    /// The reading session stands; this relay publishes, or stands by while another does.
+    fn takes_part(&mut self, publishes: bool) {
+        self.database(Side::Reading, None);
+        self.stands_by = !publishes;
+        let (role, held) = if publishes {
+            (Role::Active, PartitionSet::ALL)
+        } else {
+            (Role::StandBy, PartitionSet::NONE)
+        };
+        self.health.role(role);
+        self.health
+            .partitions(u16::try_from(held.len()).unwrap_or(u16::MAX));
     }
 
     fn take_loss(&mut self, no: ChannelNo, mut lost: ChannelLost, now: Moment) {

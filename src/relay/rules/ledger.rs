@@ -71,7 +71,25 @@ pub(super) struct Entry {
     pub(super) fate: Fate,
 }
 
+/// What a row under way holds of its lane.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Hold {
+    /// It has the turn.
+    Turn,
+    /// It waits in the table: the lane is shelved from it on.
+    Shelf,
+}
+
 impl Entry {
+    fn hold(&self) -> Option<Hold> {
+        match (self.state, self.fate) {
+            (State::InFlight(_), _) | (State::Settling(_), Fate::Condemned) => Some(Hold::Turn),
+            (State::Settling(_) | State::Settled { .. }, Fate::Waits) => Some(Hold::Shelf),
+            (State::Queued | State::Ready | State::Fetching, _)
+            | (State::Settling(_) | State::Settled { .. }, _) => None,
+        }
+    }
+
     fn buffered(&self) -> usize {
         match &self.content {
             Content::Publication(publication) => publication.buffered(),
@@ -192,6 +210,28 @@ impl Ledger {
     /// Rows that still want something: to be published, confirmed or settled.
     pub(super) fn open(&self) -> usize {
         self.entries.len() - self.leaving.len()
+    }
+
+    /// Forgets every row that is not under way: neither published nor decided. Returns what the
+    /// remaining rows of ordered lanes hold of them.
+    pub(super) fn keep_under_way(&mut self) -> Vec<(RowId, Lane, Hold)> {
+        let idle: Vec<RowId> = self
+            .entries
+            .iter()
+            .filter(|(_, entry)| {
+                matches!(entry.state, State::Queued | State::Ready | State::Fetching)
+            })
+            .map(|(id, _)| *id)
+            .collect();
+        for id in idle {
+            self.remove(id);
+        }
+        let ordered = self
+            .entries
+            .iter()
+            .filter(|(_, entry)| entry.lane.is_ordered());
+        let holds = ordered.filter_map(|(id, entry)| Some((*id, entry.lane, entry.hold()?)));
+        holds.collect()
     }
 
     /// Rows that wait for their body, by ascending id.

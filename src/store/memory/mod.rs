@@ -57,6 +57,10 @@ impl Reader for MemoryStore {
         "application/json"
     }
 
+    async fn take_watch(&mut self) -> Result<bool, StoreError> {
+        Ok(true)
+    }
+
     async fn read(
         &mut self,
         request: &ReadRequest,

@@ -19,7 +19,7 @@ use super::channels::Channels;
 use super::coverage::Coverage;
 use super::gate::Gates;
 use super::lane::Lanes;
-use super::ledger::{Ledger, State};
+use super::ledger::{Hold, Ledger, State};
 use super::{Lane, PartitionSet, Settlement};
 use crate::message::{RowId, Rules};
 use crate::runtime::{Jitter, Moment, RetryPolicy};
@@ -188,10 +188,32 @@ impl Flow {
         self.refetch();
     }
 
-    /// The reading connection is gone.
+    /// The reading connection is gone, and with it the right to publish: another relay may go on
+    /// from here. What is not under way is forgotten; it is found again in the table.
     pub fn reader_lost(&mut self) {
         self.can_read = false;
         self.reading = None;
+        self.fetching = false;
+        self.fetching_bytes = 0;
+        self.ready.clear();
+        self.starved.clear();
+        self.to_fetch.clear();
+        self.questions.clear();
+        self.exchanges
+            .retain(|_, exchange| matches!(exchange, Exchange::Exists));
+        self.lanes = Lanes::default();
+        let mut under_way = self.ledger.keep_under_way();
+        under_way.sort_unstable_by_key(|(id, ..)| *id);
+        for (id, lane, hold) in under_way {
+            match hold {
+                Hold::Turn => {
+                    let waiting = self.lanes.waiting_or_new(lane);
+                    waiting.enqueue(id);
+                    waiting.advance();
+                }
+                Hold::Shelf => self.shelve(lane, id),
+            }
+        }
     }
 
     /// Nothing is published without the means to mark it.

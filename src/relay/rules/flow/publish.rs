@@ -22,7 +22,14 @@ impl Flow {
             return batches;
         }
         while let Some((channel, id)) = self.channels.next_suspect() {
-            self.send(channel, id, &mut batches);
+            // It may have been forgotten and taken in anew meanwhile.
+            if self
+                .ledger
+                .get(id)
+                .is_some_and(|entry| entry.state == State::Ready)
+            {
+                self.send(channel, id, &mut batches);
+            }
         }
         self.feed_starved();
         while self.channels.in_flight() < self.limits.max_in_flight {
@@ -128,9 +135,9 @@ impl Flow {
     }
 
     fn may_publish(&self) -> bool {
-        // A crash sends again what is not written down: not more than another window of it.
-        let backlog = self.ledger.settling() < self.limits.max_in_flight;
-        self.linked && !self.blocked && !self.draining && self.can_settle && backlog
+        let backlog = self.ledger.settling() < 4 * self.limits.max_in_flight;
+        let allowed = self.can_read && self.can_settle && !self.draining;
+        allowed && self.linked && !self.blocked && backlog
     }
 
     /// A gate whose probe does not come back gets another: the row may have been deleted, or be
