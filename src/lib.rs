@@ -5,13 +5,21 @@
 //! publisher confirms, and marks a row sent only after the broker has routed and
 //! confirmed it.
 //!
+//! The consumer half is [`inbox`]: one result for each message, however often it is delivered.
+//! A consumer needs `default-features = false`; the feature `daemon` brings what the program needs
+//! beyond that, and `metrics` the consumer's counters.
+//!
 //! Modules depend on each other in one direction only:
 //! `message` ← `relay` rules ← `store`, `broker` ← `relay` engine ← `ops` ← `commands`.
+//! `inbox` stands on `store` and `broker` alone.
 
 pub mod broker;
+#[cfg(feature = "daemon")]
 pub mod commands;
 pub mod config;
+pub mod inbox;
 pub mod message;
+#[cfg(feature = "daemon")]
 pub mod ops;
 pub mod relay;
 pub mod runtime;

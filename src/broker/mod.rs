@@ -15,7 +15,10 @@ use tokio::sync::watch;
 
 use crate::message::{Publication, RowId};
 
-pub use amqp::{AmqpBroker, AmqpChannel, AmqpLink, Greeting};
+pub use amqp::{
+    AmqpBroker, AmqpChannel, AmqpLink, Greeting, Receipt, Received, Subscription,
+    Wanted as WantedQueue,
+};
 pub use outcome::{BrokerError, ChannelLost, Confirmed, LinkState, LossCause, Outcome};
 
 /// A place that can be connected to.

@@ -4,7 +4,10 @@
 mod support;
 
 mod claims;
+mod consuming;
 mod entries;
+mod faults;
 mod order;
 mod races;
 mod schema;
+mod world;

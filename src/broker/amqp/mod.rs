@@ -11,6 +11,7 @@
 
 mod channel;
 mod connect;
+mod decode;
 mod encode;
 mod fault;
 mod greeting;
@@ -18,6 +19,7 @@ mod in_flight;
 mod judge;
 mod link;
 mod socket;
+mod subscription;
 mod tls;
 
 use std::time::Duration;
@@ -30,6 +32,7 @@ use crate::config::{BrokerAccess, BrokerEndpoint};
 pub use channel::AmqpChannel;
 pub use greeting::Greeting;
 pub use link::AmqpLink;
+pub use subscription::{Receipt, Received, Subscription, Wanted};
 
 /// Says where the broker is and how to be let in, as it stands now. Asked before every connect,
 /// so that rotated secrets count. The error is a sentence for people, without secrets.
