@@ -2,12 +2,14 @@
 //!
 //! Commands are thin: arguments in, exit code out.
 
+mod act;
 pub mod check;
 pub mod config;
 pub mod exit;
 pub mod grants;
 pub mod health;
 pub mod migrate;
+pub mod quarantine;
 mod reload;
 pub mod run;
 mod servers;
@@ -72,6 +74,8 @@ pub enum Command {
     Check(check::Arguments),
     /// Show what is in the outbox, who works on it, and what is in the way
     Status(status::Arguments),
+    /// List, show, replay or discard the rows that were given up
+    Quarantine(quarantine::Arguments),
     /// Create the outbox or bring it up to date
     ///
     /// Safe to run again, by two processes at once, and while applications use the table.
@@ -112,7 +116,7 @@ impl Command {
                 database: true,
                 broker: true,
             },
-            Self::Status(_) => Needs {
+            Self::Status(_) | Self::Quarantine(_) => Needs {
                 database: true,
                 broker: false,
             },
@@ -125,9 +129,12 @@ impl Command {
         match self {
             Self::Migrate(arguments) => arguments.assignments(),
             Self::Grants(arguments) => arguments.assignments(),
-            Self::Run(_) | Self::Check(_) | Self::Status(_) | Self::Health(_) | Self::Config(_) => {
-                Vec::new()
-            }
+            Self::Run(_)
+            | Self::Check(_)
+            | Self::Status(_)
+            | Self::Quarantine(_)
+            | Self::Health(_)
+            | Self::Config(_) => Vec::new(),
         }
     }
 
@@ -144,6 +151,11 @@ impl Command {
             }
             Self::Status(arguments) => {
                 status::run(&arguments, &start.loaded.config, start.out).await
+            }
+            Self::Quarantine(arguments) => {
+                quiet(&start)?;
+                let config = &start.loaded.config;
+                Box::pin(quarantine::run(&arguments, config, start.out, start.err)).await
             }
             Self::Migrate(arguments) => {
                 Ok(migrate::migrate(&arguments, &start.sources, start.out, start.err).await?)

@@ -122,11 +122,12 @@ fn pin(pin: &Pin) -> Value {
 }
 
 /// To the millisecond.
-fn seconds(span: Duration) -> f64 {
+pub(in crate::commands) fn seconds(span: Duration) -> f64 {
     Duration::from_millis(u64::try_from(span.as_millis()).unwrap_or(u64::MAX)).as_secs_f64()
 }
 
-fn time_of(at: SystemTime) -> String {
+/// RFC 3339, in UTC.
+pub(in crate::commands) fn time_of(at: SystemTime) -> String {
     OffsetDateTime::from(at)
         .format(&Rfc3339)
         .unwrap_or_default()

@@ -1,7 +1,7 @@
 //! `outbox-relay status`: what is in the outbox, who works on it, and what is in the way.
 
-mod json;
-mod text;
+pub(super) mod json;
+pub(super) mod text;
 
 use std::io::Write;
 

@@ -193,7 +193,12 @@ fn held_by(pin: &Pin) -> String {
     }
 }
 
-fn table(title: &str, head: &[&str], rows: impl Iterator<Item = Vec<String>>) -> String {
+/// A headed table; nothing where there are no rows.
+pub(in crate::commands) fn table(
+    title: &str,
+    head: &[&str],
+    rows: impl Iterator<Item = Vec<String>>,
+) -> String {
     let mut table = Table::new();
     table.load_style(NOTHING);
     table.set_header(head.to_vec());
@@ -216,14 +221,14 @@ fn trimmed(table: &Table) -> String {
 }
 
 /// Day and time, in UTC.
-fn clock(at: SystemTime) -> String {
+pub(in crate::commands) fn clock(at: SystemTime) -> String {
     let at = OffsetDateTime::from(at);
     let (hour, minute, second) = at.to_hms();
     format!("{} {hour:02}:{minute:02}:{second:02}", at.date())
 }
 
 /// `1d 4h`, `4h 9m`, `12m 3s`, `7s`, `300ms`.
-pub(super) fn span(span: Duration) -> String {
+pub(in crate::commands) fn span(span: Duration) -> String {
     let seconds = span.as_secs();
     let (days, hours, minutes) = (seconds / 86_400, seconds / 3_600 % 24, seconds / 60 % 60);
     match (days, hours, minutes, seconds) {

@@ -8,6 +8,8 @@ pub mod ident;
 pub mod inbox_grants;
 mod instance;
 mod measure;
+pub mod operator;
+pub mod quarantine;
 mod read_sql;
 pub mod reader;
 pub mod remaining;

@@ -1,0 +1,203 @@
+//! `quarantine replay` and `quarantine discard`.
+
+use std::io::Write;
+use std::time::Duration;
+
+use anyhow::Context;
+use serde_json::json;
+
+use super::super::act::{Done, Pace, in_batches};
+use super::super::exit::Exit;
+use super::super::status::text::span;
+use super::list::VERSION;
+use super::{Amount, Discard, Replay};
+use crate::store::postgres::operator::Operator;
+use crate::store::postgres::quarantine::{self, Obstacles};
+
+type Output<'a> = &'a mut (dyn Write + Send);
+
+impl Amount {
+    fn pace(&self) -> Pace {
+        Pace {
+            limit: self.limit,
+            rate: self.rate,
+        }
+    }
+}
+
+pub(super) async fn replay(
+    replay: &Replay,
+    window: Option<Duration>,
+    operator: &Operator,
+    out: Output<'_>,
+    err: Output<'_>,
+) -> anyhow::Result<Exit> {
+    let act = match replay.signed.act() {
+        Ok(act) => act,
+        Err(fault) => return usage(err, fault),
+    };
+    let selection = replay.filter.selection();
+    let payload = match &replay.payload_file {
+        Some(file) => {
+            let bytes = tokio::fs::read(file).await;
+            Some(bytes.with_context(|| format!("--payload-file: cannot read {}", file.display()))?)
+        }
+        None => None,
+    };
+    let edited = payload.is_some();
+    let how = quarantine::Replay { window, payload };
+    let obstacles = operator.replay_obstacles(&selection, &how).await?;
+    if edited && obstacles.meant != 1 {
+        let fault = format!(
+            "--payload-file is for one row, and {} fit: name it by --id",
+            obstacles.meant
+        );
+        return usage(err, &fault);
+    }
+    tell_obstacles(obstacles, window, err)?;
+    let amount = &replay.amount;
+    if amount.dry_run {
+        let most = amount.limit.unwrap_or(u64::MAX);
+        let rows = obstacles.replayable().min(most);
+        return conclude(
+            "would be replayed",
+            Done {
+                rows,
+                interrupted_at: None,
+            },
+            obstacles,
+            amount,
+            out,
+        );
+    }
+    let step = async |cursor, limit| operator.replay(&selection, &how, &act, cursor, limit).await;
+    let total = obstacles.replayable();
+    let done = in_batches(("replayed", total), amount.pace(), err, step).await?;
+    tell_interruption(done, err)?;
+    conclude("replayed", done, obstacles, amount, out)
+}
+
+pub(super) async fn discard(
+    discard: &Discard,
+    operator: &Operator,
+    out: Output<'_>,
+    err: Output<'_>,
+) -> anyhow::Result<Exit> {
+    let act = match discard.signed.act() {
+        Ok(act) => act,
+        Err(fault) => return usage(err, fault),
+    };
+    let selection = discard.filter.selection();
+    if selection.is_everything() && !discard.all {
+        return usage(
+            err,
+            "nothing says which rows: give a filter, or --all for all of quarantine",
+        );
+    }
+    let amount = &discard.amount;
+    let meant = operator.count_quarantined(&selection).await?;
+    let obstacles = Obstacles {
+        meant,
+        ..Obstacles::default()
+    };
+    if amount.dry_run {
+        let rows = meant.min(amount.limit.unwrap_or(u64::MAX));
+        return conclude(
+            "would be discarded",
+            Done {
+                rows,
+                interrupted_at: None,
+            },
+            obstacles,
+            amount,
+            out,
+        );
+    }
+    let step = async |cursor, limit| operator.discard(&selection, &act, cursor, limit).await;
+    let done = in_batches(("discarded", meant), amount.pace(), err, step).await?;
+    tell_interruption(done, err)?;
+    conclude("discarded", done, obstacles, amount, out)
+}
+
+fn usage(err: Output<'_>, fault: &str) -> anyhow::Result<Exit> {
+    writeln!(err, "outbox-relay: {fault}")?;
+    Ok(Exit::Usage)
+}
+
+fn tell_obstacles(
+    obstacles: Obstacles,
+    window: Option<Duration>,
+    err: Output<'_>,
+) -> anyhow::Result<()> {
+    let Obstacles {
+        beyond_window,
+        there_again,
+        no_payload,
+        ..
+    } = obstacles;
+    if let (Some(window), 1..) = (window, beyond_window) {
+        writeln!(
+            err,
+            "{beyond_window} rows stay: written more than {} ago (quarantine.replay_window), so that consumers \
+             may have forgotten having seen them. If a second effect does no harm, add --beyond-window.",
+            span(window)
+        )?;
+    }
+    if there_again > 0 {
+        writeln!(
+            err,
+            "{there_again} rows stay: a row of the same id is in the outbox again. See `explain` for that one; if \
+             it is the same message, discard the entry."
+        )?;
+    }
+    if no_payload > 0 {
+        writeln!(
+            err,
+            "{no_payload} rows stay: their payload is NULL. Give one by --id and --payload-file, or discard them."
+        )?;
+    }
+    Ok(())
+}
+
+fn tell_interruption(done: Done, err: Output<'_>) -> anyhow::Result<()> {
+    if done.interrupted_at.is_some() {
+        writeln!(err, "Interrupted. Run the same command again to go on.")?;
+    }
+    Ok(())
+}
+
+fn conclude(
+    word: &str,
+    done: Done,
+    obstacles: Obstacles,
+    amount: &Amount,
+    out: Output<'_>,
+) -> anyhow::Result<Exit> {
+    let Done {
+        rows,
+        interrupted_at,
+    } = done;
+    if amount.json {
+        let told = json!({
+            "version": VERSION,
+            "dry_run": amount.dry_run,
+            "meant": obstacles.meant,
+            "rows": rows,
+            "interrupted": interrupted_at.is_some(),
+            "stayed": {
+                "beyond_window": obstacles.beyond_window,
+                "there_again": obstacles.there_again,
+                "no_payload": obstacles.no_payload,
+            },
+        });
+        writeln!(out, "{}", serde_json::to_string_pretty(&told)?)?;
+    } else {
+        writeln!(out, "{rows} rows {word}")?;
+    }
+    let refused = obstacles.meant > obstacles.replayable();
+    Ok(if refused || interrupted_at.is_some() {
+        Exit::Failed
+    } else {
+        Exit::Done
+    })
+}
