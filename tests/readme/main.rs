@@ -1,0 +1,56 @@
+//! The documentation is true: every block marked to be run is run, in order, on private servers
+//! with the real program. What the marks mean: `page::Mark`.
+//!
+//! Blocks without a mark are not run: they speak of servers, drivers or tools of the reader's.
+
+mod page;
+mod stage;
+#[path = "../support/mod.rs"]
+mod support;
+
+use page::blocks;
+use stage::Stage;
+
+async fn play(page: &str) -> Stage {
+    let blocks = blocks(page);
+    let mut stage = Stage::set().await;
+    for block in &blocks {
+        stage.play(block).await;
+    }
+    stage
+}
+
+#[tokio::test]
+async fn the_readme_leads_to_a_first_message() {
+    let stage = play("README.md").await;
+    let arrived = stage.arrived().await;
+    assert_eq!(
+        arrived.first().map(String::as_str),
+        Some(r#"{"greeting": "hello"}"#)
+    );
+    assert_eq!(arrived.len(), stage.sent().await, "{arrived:?}");
+    stage.end().await;
+}
+
+#[tokio::test]
+async fn rows_are_written_as_documented() {
+    let stage = play("docs/writing-rows.md").await;
+    let arrived = stage.arrived().await;
+    assert!(!arrived.is_empty());
+    assert_eq!(arrived.len(), stage.sent().await, "{arrived:?}");
+    stage.end().await;
+}
+
+#[tokio::test]
+async fn failures_are_mended_as_documented() {
+    let stage = play("docs/failures.md").await;
+    let arrived = stage.arrived().await;
+    assert!(!arrived.is_empty());
+    assert_eq!(arrived.len(), stage.sent().await, "{arrived:?}");
+    stage.end().await;
+}
+
+#[tokio::test]
+async fn the_relay_is_operated_as_documented() {
+    play("docs/operating.md").await.end().await;
+}
