@@ -91,7 +91,10 @@ async fn every_test_has_a_virtual_host_of_its_own() {
             .await
             .unwrap();
     }
-    assert_ne!(one.name, two.name);
+    // A broker given from outside has one virtual host for all; names keep tests apart there.
+    if std::env::var_os("OUTBOX_RELAY_TEST_BROKER_URL").is_none() {
+        assert_ne!(one.name, two.name);
+    }
 }
 
 #[tokio::test]
