@@ -60,7 +60,18 @@ const MAY_NAME: [(&str, &[&str]); 17] = [
             "runtime",
         ],
     ),
-    ("ops", &["runtime", "config"]),
+    (
+        "ops",
+        &[
+            "relay",
+            "relay::rules",
+            "relay::engine",
+            "store",
+            "message",
+            "runtime",
+            "config",
+        ],
+    ),
     (
         "commands",
         &[

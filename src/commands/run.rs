@@ -14,7 +14,7 @@ use super::servers::{broker, instance_name, store};
 use super::{Exit, Start};
 use crate::config::{BrokerTarget, Config, Login, Ordering};
 use crate::message::Rules;
-use crate::ops::{HttpServer, Site};
+use crate::ops::{HttpServer, Metrics, Site};
 use crate::relay::rules::FlowLimits;
 use crate::relay::{Ended, Identity, Mode, Relay, Settings};
 use crate::runtime::{Clock, Health, Shutdown};
@@ -60,12 +60,14 @@ pub async fn run(arguments: &Arguments, start: Start<'_>) -> anyhow::Result<Exit
         .await
         .with_context(|| format!("http.listen: cannot listen on {address}"))?;
     info!(address = %server.address()?, version = env!("CARGO_PKG_VERSION"), "starting");
-    let site = Arc::new(Site::new(health.clone(), Clock));
+    let metrics = Arc::new(Metrics::new(health.clone(), Clock));
+    let site = Arc::new(site(health.clone(), Arc::clone(&metrics)));
     let pages = tokio::spawn(server.serve(site, stop.clone()));
     let store = store(config)?;
     let target = config.broker_target();
     let broker = broker(target.clone());
-    let relay = Relay::new(settings(config, &target), store.clone(), broker, health);
+    let relay =
+        Relay::new(settings(config, &target), store.clone(), broker, health).observed_by(metrics);
     let reload = Reload {
         sources,
         current: loaded,
@@ -89,6 +91,11 @@ pub async fn run(arguments: &Arguments, start: Start<'_>) -> anyhow::Result<Exit
         Ended::GraceOver(rows) => warn!(rows, "stopped before all was confirmed"),
     }
     Ok(Exit::Done)
+}
+
+/// The probes and pages.
+fn site(health: Health, metrics: Arc<Metrics>) -> Site {
+    Site::new(health, Clock).with_page("/metrics", move || metrics.page())
 }
 
 impl Arguments {

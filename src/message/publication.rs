@@ -1,7 +1,7 @@
 //! A validated message, ready for a channel.
 
 use std::fmt;
-use std::time::UNIX_EPOCH;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 
@@ -20,6 +20,7 @@ pub struct Publication {
     properties: Properties,
     payload: Bytes,
     header_len: usize,
+    created_at: SystemTime,
 }
 
 /// What the configuration and the negotiated connection demand of a message.
@@ -93,6 +94,7 @@ impl Publication {
             properties,
             payload,
             header_len,
+            created_at: row.created_at,
         })
     }
 
@@ -100,6 +102,12 @@ impl Publication {
     #[must_use]
     pub fn id(&self) -> RowId {
         self.id
+    }
+
+    /// When the row was written, to the microsecond; the message itself carries seconds.
+    #[must_use]
+    pub fn created_at(&self) -> SystemTime {
+        self.created_at
     }
 
     /// Where to; empty for the default exchange.

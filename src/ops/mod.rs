@@ -4,7 +4,9 @@
 //! engine tells how it is doing.
 
 pub mod http;
+pub mod metrics;
 pub mod telemetry;
 
 pub use http::{HttpServer, Page, Site};
+pub use metrics::Metrics;
 pub use telemetry::{Telemetry, TelemetryError};

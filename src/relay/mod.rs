@@ -14,4 +14,6 @@
 pub mod engine;
 pub mod rules;
 
-pub use engine::{Adjuster, Ended, HEARTBEAT, Identity, Mode, Relay, Settings};
+pub use engine::{
+    Adjuster, Ended, Fate, HEARTBEAT, Identity, Mode, Observer, Relay, Server, Settings,
+};

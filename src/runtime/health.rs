@@ -57,9 +57,10 @@ impl Health {
         self.change(|condition| &mut condition.role, role);
     }
 
-    /// So many partitions are held.
-    pub fn partitions(&self, held: u16) {
+    /// So many partitions are held, and whether the first is among them.
+    pub fn partitions(&self, held: u16, first: bool) {
         self.change(|condition| &mut condition.partitions, held);
+        self.change(|condition| &mut condition.speaks, first);
     }
 
     /// After each read: whether rows are due. The moment counts from the first of many reads that

@@ -64,6 +64,8 @@ pub struct Condition {
     pub progressed: Option<Moment>,
     /// Partitions held.
     pub partitions: u16,
+    /// The first partition is among them: whoever holds it speaks for the whole outbox.
+    pub speaks: bool,
 }
 
 impl Default for Condition {
@@ -75,6 +77,7 @@ impl Default for Condition {
             due_since: None,
             progressed: None,
             partitions: 0,
+            speaks: false,
         }
     }
 }

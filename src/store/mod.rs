@@ -20,6 +20,7 @@ use crate::relay::rules::{Fetched, ReadRequest, Reading, SettleReport, Settlemen
 
 pub use announcement::Announcement;
 pub use error::{Fault, StoreError};
+pub use measures::Measures;
 
 /// A database that holds an outbox.
 pub trait Store: Send + Sync + 'static {
@@ -100,6 +101,12 @@ pub trait Settler: Send + 'static {
         &mut self,
         sign: &Announcement,
     ) -> impl Future<Output = Result<(), StoreError>> + Send;
+
+    /// Measures the outbox as a whole, at a bounded cost.
+    ///
+    /// # Errors
+    /// [`StoreError`]; one that does not say that the connection is gone leaves it usable.
+    fn measure(&mut self) -> impl Future<Output = Result<Measures, StoreError>> + Send;
 
     /// Removes the sign of life of a relay that stops.
     ///

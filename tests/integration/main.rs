@@ -8,6 +8,7 @@ mod database_tls;
 mod enqueue;
 mod flat_reads;
 mod grants;
+mod metrics;
 mod migrate;
 mod migrate_check;
 mod migrate_in_use;

@@ -44,6 +44,11 @@ impl Herald {
         }
     }
 
+    /// This relay speaks for the whole outbox.
+    pub(super) fn speaks(&self) -> bool {
+        self.health.watch().borrow().speaks
+    }
+
     pub(super) fn instance(&self) -> Uuid {
         self.identity.instance
     }
@@ -157,7 +162,7 @@ mod tests {
         assert_eq!(why, Some("broker disconnected: mq: refused"));
         health.broker(Broker::Disconnected("mq: no answer".to_owned()));
         assert!(herald.due(at(2_000)).is_none(), "the same state");
-        health.partitions(7);
+        health.partitions(7, true);
         assert_eq!(herald.due(at(3_000)).map(|sign| sign.partitions), Some(7));
     }
 

@@ -10,6 +10,7 @@ use tracing::{info, warn};
 
 use super::channel::publish;
 use super::event::{Event, Events};
+use super::observer::Connections;
 use super::retry::{Attempts, pause};
 use crate::broker::{Broker, BrokerError, Link, LinkState};
 use crate::relay::rules::ChannelNo;
@@ -23,6 +24,7 @@ pub(super) async fn keep<B: Broker>(
     channels: usize,
     mut questions: mpsc::UnboundedReceiver<String>,
     events: Events,
+    mut connections: Connections,
     stop: CancellationToken,
 ) {
     let mut attempts = Attempts::new();
@@ -32,6 +34,7 @@ pub(super) async fn keep<B: Broker>(
             Some(Err(error)) => error.to_string(),
             Some(Ok(link)) => {
                 attempts.succeeded();
+                connections.made();
                 info!(
                     frame_max = link.frame_max(),
                     channels, "connected to the broker"

@@ -7,13 +7,16 @@
 mod adjust;
 mod channel;
 mod event;
+mod flights;
 mod herald;
 mod link;
+mod observer;
 mod reader;
 mod retry;
 mod run;
 mod settler;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::broker::Broker;
@@ -24,6 +27,7 @@ use crate::store::Store;
 
 pub use adjust::Adjuster;
 pub use herald::{HEARTBEAT, Identity};
+pub use observer::{Fate, Observer, Server};
 pub use run::{Ended, Mode};
 
 /// What an engine is told at its start.
@@ -46,6 +50,7 @@ pub struct Relay<S, B> {
     broker: B,
     health: Health,
     adjuster: Adjuster,
+    observer: Arc<dyn Observer>,
 }
 
 impl<S: Store, B: Broker> Relay<S, B> {
@@ -58,7 +63,15 @@ impl<S: Store, B: Broker> Relay<S, B> {
             broker,
             health,
             adjuster,
+            observer: Arc::new(observer::Nobody),
         }
+    }
+
+    /// Tells this one what happens.
+    #[must_use]
+    pub fn observed_by(mut self, observer: Arc<dyn Observer>) -> Self {
+        self.observer = observer;
+        self
     }
 
     /// Reaches into this relay while it runs.

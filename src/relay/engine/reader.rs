@@ -8,6 +8,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use super::event::{Event, Events};
+use super::observer::Connections;
 use super::retry::{Attempts, pause};
 use crate::relay::rules::Request;
 use crate::store::{Reader, Store, StoreError};
@@ -19,6 +20,7 @@ pub(super) async fn read<S: Store>(
     mut requests: mpsc::UnboundedReceiver<Request>,
     nudge: Arc<Notify>,
     events: Events,
+    mut connections: Connections,
     stop: CancellationToken,
 ) {
     let mut attempts = Attempts::new();
@@ -28,6 +30,7 @@ pub(super) async fn read<S: Store>(
             Some(Err(error)) => error,
             Some(Ok(mut reader)) => {
                 attempts.succeeded();
+                connections.made();
                 let serving = serve(&mut reader, &mut requests, &nudge, &events);
                 match stop.run_until_cancelled(serving).await {
                     Some(Err(error)) => error,

@@ -9,12 +9,14 @@ use tokio_util::task::TaskTracker;
 use tracing::{info, warn};
 
 use super::event::{Event, Events};
+use super::flights::Flights;
 use super::herald::Herald;
+use super::observer::{Connections, Observer, Server};
 use super::{Relay, Settings, link, reader, settler};
 use crate::broker::{Broker, ChannelLost};
 use crate::message::{Publication, RowId};
 use crate::relay::rules::{
-    ChannelNo, Flow, PartitionSet, Request, SettleReport, Settlement, Standing,
+    ChannelNo, Flow, Partition, PartitionSet, Request, SettleReport, Settlement, Standing, Verdict,
 };
 use crate::runtime::readiness::{Broker as BrokerHealth, Database, Role};
 use crate::runtime::{Clock, Health, Jitter, Moment};
@@ -66,6 +68,7 @@ impl<S: Store, B: Broker> Relay<S, B> {
             broker,
             health,
             adjuster,
+            observer,
         } = self;
         let (requests, asked) = mpsc::unbounded_channel();
         let (settlements, decided) = mpsc::unbounded_channel();
@@ -76,6 +79,7 @@ impl<S: Store, B: Broker> Relay<S, B> {
             asked,
             Arc::clone(&nudge),
             events.clone(),
+            Connections::new(Server::Database, &observer),
             stop.clone(),
         ));
         tasks.spawn(settler::settle(
@@ -83,6 +87,7 @@ impl<S: Store, B: Broker> Relay<S, B> {
             decided,
             events.clone(),
             Herald::new(settings.identity.clone(), health.clone()),
+            Arc::clone(&observer),
             stop.clone(),
         ));
         let channels = settings.limits.channels;
@@ -91,6 +96,7 @@ impl<S: Store, B: Broker> Relay<S, B> {
             channels,
             put,
             events.clone(),
+            Connections::new(Server::Broker, &observer),
             stop.clone(),
         ));
         tasks.spawn(adjuster.forward(events.clone(), stop.clone()));
@@ -101,7 +107,7 @@ impl<S: Store, B: Broker> Relay<S, B> {
             questions,
             nudge,
         };
-        Engine::new(&settings, outlets, health)
+        Engine::new(&settings, outlets, health, observer)
     }
 }
 
@@ -121,6 +127,8 @@ struct Engine {
     undelivered: HashMap<ChannelNo, Vec<RowId>>,
     /// Settlements on their way.
     unsettled: usize,
+    flights: Flights,
+    observer: Arc<dyn Observer>,
     health: Health,
     reader: Database,
     settler: Database,
@@ -129,7 +137,12 @@ struct Engine {
 }
 
 impl Engine {
-    fn new(settings: &Settings, outlets: Outlets, health: Health) -> Self {
+    fn new(
+        settings: &Settings,
+        outlets: Outlets,
+        health: Health,
+        observer: Arc<dyn Observer>,
+    ) -> Self {
         let mut flow = Flow::new(
             settings.limits.clone(),
             settings.rules.clone(),
@@ -142,6 +155,8 @@ impl Engine {
             channels: HashMap::new(),
             undelivered: HashMap::new(),
             unsettled: 0,
+            flights: Flights::new(Arc::clone(&observer)),
+            observer,
             health,
             reader: Database::Disconnected("connecting".to_owned()),
             settler: Database::Disconnected("connecting".to_owned()),
@@ -201,6 +216,7 @@ impl Engine {
     fn carry_out(&mut self, now: Moment) {
         self.health.turn(now);
         for (no, batch) in self.flow.publications(now) {
+            self.flights.take_off(&batch, now);
             let sent = match self.channels.get(&no) {
                 Some(channel) => channel.send(batch).map_err(|error| error.0),
                 None => Err(batch),
@@ -213,6 +229,7 @@ impl Engine {
         let settlements = self.flow.take_settlements();
         if !settlements.is_empty() {
             self.unsettled += settlements.len();
+            self.tell_of_retries(&settlements);
             tell(&self.outlets.settlements, settlements);
         }
         for question in self.flow.take_questions() {
@@ -221,6 +238,7 @@ impl Engine {
         if let Some(request) = self.flow.next_read(now) {
             tell(&self.outlets.requests, request);
         }
+        self.observer.standing(&self.flow.standing());
         if self.flow.wants_reader(now) {
             self.outlets.nudge.notify_one();
         }
@@ -238,6 +256,8 @@ impl Engine {
                 self.flow.reader_lost();
             }
             Event::Read(reading) => {
+                let rows = reading.news.len() + reading.page.len() + reading.due.len();
+                self.observer.read(rows, reading.took);
                 self.flow.took_in(reading, now);
                 self.health.due(!self.flow.standing().nothing_due, now);
             }
@@ -265,7 +285,10 @@ impl Engine {
                 self.channels.insert(no, publications);
                 self.flow.channel_open(no);
             }
-            Event::Judged { no, outcomes } => self.flow.judged(no, outcomes, now),
+            Event::Judged { no, outcomes } => {
+                self.flights.land(&outcomes, now, Clock.wall());
+                self.flow.judged(no, outcomes, now);
+            }
             Event::ChannelLost { no, lost } => self.take_loss(no, lost, now),
             Event::Adjusted(limits) => self.flow.retry_by(&limits),
             Event::ExchangeAnswered { exchange, exists } => {
@@ -284,15 +307,25 @@ impl Engine {
             (Role::StandBy, PartitionSet::NONE)
         };
         self.health.role(role);
-        self.health
-            .partitions(u16::try_from(held.len()).unwrap_or(u16::MAX));
+        let first = held.contains(Partition(0));
+        let held = u16::try_from(held.len()).unwrap_or(u16::MAX);
+        self.health.partitions(held, first);
     }
 
     fn take_loss(&mut self, no: ChannelNo, mut lost: ChannelLost, now: Moment) {
         self.channels.remove(&no);
         let undelivered = self.undelivered.remove(&no).unwrap_or_default();
         lost.unknown.extend(undelivered);
+        self.flights.lose(&lost.unknown, now);
         self.flow.lost(no, lost, now);
+    }
+
+    fn tell_of_retries(&self, settlements: &[Settlement]) {
+        for settlement in settlements {
+            if let Verdict::RetryAt { class, .. } = &settlement.verdict {
+                self.observer.retried(*class);
+            }
+        }
     }
 
     fn take_report(&mut self, report: &SettleReport, now: Moment) {

@@ -10,13 +10,14 @@ use std::time::Duration;
 
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 
 use super::event::{Event, Events};
 use super::herald::Herald;
+use super::observer::{Connections, Observer, Server};
 use super::retry::{Attempts, pause};
 use crate::relay::rules::{Settlement, Ticket};
-use crate::runtime::Clock;
+use crate::runtime::{Clock, Moment};
 use crate::store::{Settler, Store, StoreError};
 
 /// Rows of one settlement at the most.
@@ -30,6 +31,13 @@ const AT_ONCE: u32 = 5;
 
 /// How long a goodbye may take.
 const FAREWELL: Duration = Duration::from_secs(2);
+
+/// An outbox is measured so often while nothing is settled, and so often while something is.
+const MEASURE_IDLE: Duration = Duration::from_secs(30);
+const MEASURE_BUSY: Duration = Duration::from_secs(5);
+
+/// Measuring takes at most one part in so many of the session's time.
+const MEASURE_SHARE: u32 = 20;
 
 /// What is still to be written down.
 #[derive(Default)]
@@ -46,23 +54,29 @@ pub(super) async fn settle<S: Store>(
     mut settlements: mpsc::UnboundedReceiver<Vec<Settlement>>,
     events: Events,
     mut herald: Herald,
+    observer: Arc<dyn Observer>,
     stop: CancellationToken,
 ) {
     let mut attempts = Attempts::new();
     let mut desk = Desk::default();
+    let mut connections = Connections::new(Server::Database, &observer);
     loop {
         let error = match stop.run_until_cancelled(store.open_settler()).await {
             None => return,
             Some(Err(error)) => error,
             Some(Ok(mut settler)) => {
                 attempts.succeeded();
+                connections.made();
                 info!("settling in the database");
                 events.report(Event::SettlerReady);
                 herald.start_anew();
                 let mut clerk = Clerk {
                     settler: &mut settler,
                     herald: &mut herald,
+                    observer: &*observer,
                     deaf: false,
+                    measure_at: [Moment::ORIGIN; 2],
+                    busy: false,
                 };
                 let serving = clerk.serve(&mut settlements, &mut desk, &events);
                 match stop.run_until_cancelled(serving).await {
@@ -87,8 +101,13 @@ pub(super) async fn settle<S: Store>(
 struct Clerk<'a, T> {
     settler: &'a mut T,
     herald: &'a mut Herald,
+    observer: &'a dyn Observer,
     /// Signs of life are refused; told once.
     deaf: bool,
+    /// When to measure the outbox next: if something was settled since, and in any case.
+    measure_at: [Moment; 2],
+    /// Something was settled since it was last measured.
+    busy: bool,
 }
 
 impl<T: Settler> Clerk<'_, T> {
@@ -106,8 +125,10 @@ impl<T: Settler> Clerk<'_, T> {
                 desk.now.extend(more);
             }
             self.announce().await?;
+            self.measure().await?;
             if !desk.now.is_empty() {
-                write_down(self.settler, desk, events).await?;
+                self.busy = true;
+                write_down(self.settler, self.observer, desk, events).await?;
                 continue;
             }
             let now = Clock.now();
@@ -148,6 +169,29 @@ impl<T: Settler> Clerk<'_, T> {
         Ok(())
     }
 
+    /// Measures the outbox, if it is time to and this relay speaks for it.
+    async fn measure(&mut self) -> Result<(), StoreError> {
+        let now = Clock.now();
+        let [busy_at, idle_at] = self.measure_at;
+        let due = if self.busy { busy_at } else { idle_at };
+        if now < due || !self.herald.speaks() {
+            return Ok(());
+        }
+        self.busy = false;
+        let measured = self.settler.measure().await;
+        let took = Clock.now().since(now);
+        let soonest = took * MEASURE_SHARE;
+        self.measure_at = [MEASURE_BUSY, MEASURE_IDLE].map(|pace| now + pace.max(soonest));
+        match measured {
+            Ok(measures) => self.observer.measured(measures),
+            Err(error @ (StoreError::Unreachable(_) | StoreError::ReadOnly(_))) => {
+                return Err(error);
+            }
+            Err(error) => debug!(%error, "the outbox cannot be measured"),
+        }
+        Ok(())
+    }
+
     /// Takes back the sign of life. If that fails it grows old by itself.
     async fn leave(&mut self) {
         let withdrawing = self.settler.withdraw(self.herald.instance());
@@ -162,6 +206,7 @@ impl<T: Settler> Clerk<'_, T> {
 /// Settles one batch from the desk. On an error it is back on the desk.
 async fn write_down<T: Settler>(
     settler: &mut T,
+    observer: &dyn Observer,
     desk: &mut Desk,
     events: &Events,
 ) -> Result<(), StoreError> {
@@ -169,8 +214,10 @@ async fn write_down<T: Settler>(
     let mut batches: Vec<Vec<Settlement>> = vec![desk.now.drain(..end).collect()];
     let mut busy = 0;
     while let Some(batch) = batches.pop() {
+        let begun = Clock.now();
         match settler.settle(&batch).await {
             Ok(report) => {
+                observer.settled(Clock.now().since(begun));
                 busy = 0;
                 let locked: HashSet<Ticket> = report.locked.iter().copied().collect();
                 desk.later

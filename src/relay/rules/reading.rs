@@ -50,6 +50,8 @@ pub struct ReadRequest {
 /// The answer to a [`ReadRequest`].
 #[derive(Debug)]
 pub struct Reading {
+    /// How long the answer took, rest not counted.
+    pub took: Duration,
     /// The request's number.
     pub seq: u64,
     /// Where this read stood.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::broker::Confirmed;
-use crate::message::{RowId, Unfit};
+use crate::message::{ReasonClass, RowId, Unfit};
 
 /// Numbers the settlements, so that an acknowledgement of an older one is not taken for one of
 /// a newer.
@@ -32,6 +32,8 @@ pub enum Verdict {
         delay: Duration,
         /// Charged attempts, including this one if it was the row's own fault.
         attempts: u32,
+        /// What kind of reason, for counting.
+        class: ReasonClass,
         /// The reason, for people; stored in `last_error`.
         error: String,
     },

@@ -14,7 +14,7 @@ use uuid::Uuid;
 
 pub use table::{StoredRow, Table};
 
-use super::{Announcement, Reader, Settler, Store, StoreError};
+use super::{Announcement, Measures, Reader, Settler, Store, StoreError};
 use crate::message::RowId;
 use crate::relay::rules::{Fetched, ReadRequest, Reading, SettleReport, Settlement};
 
@@ -99,6 +99,10 @@ impl Settler for MemoryStore {
             .instances
             .insert(sign.instance, sign.clone());
         Ok(())
+    }
+
+    async fn measure(&mut self) -> Result<Measures, StoreError> {
+        Ok(lock(&self.table).measure())
     }
 
     async fn withdraw(&mut self, instance: Uuid) -> Result<(), StoreError> {

@@ -11,7 +11,8 @@ use crate::relay::rules::{
     DueMark, Fetched, Found, Partition, Position, ReadRequest, Reading, SettleReport, Settlement,
     Snapshot, Verdict,
 };
-use crate::store::Announcement;
+use crate::store::measures::Count;
+use crate::store::{Announcement, Measures};
 
 /// A row of the table, with the columns that the relay's rules depend on.
 #[derive(Clone, Debug)]
@@ -176,6 +177,7 @@ impl Table {
             self.due(request, available, limit, |row| row.available_at);
         due.extend(more);
         Reading {
+            took: Duration::ZERO,
             seq: request.seq,
             position: Position {
                 snapshot: self.snapshot(),
@@ -320,6 +322,24 @@ impl Table {
         ids.iter().map(|id| (*id, bring(id))).collect()
     }
 
+    /// What can be said about the table as a whole.
+    #[must_use]
+    pub fn measure(&self) -> Measures {
+        let count = |rows: &dyn Fn(&StoredRow) -> bool| {
+            let rows = self.pending().filter(|row| rows(row)).count();
+            Count::new(i64::try_from(rows).unwrap_or(i64::MAX), None)
+        };
+        let written = self.pending().filter(|row| !self.is_scheduled(row));
+        let oldest = written.map(|row| row.row.created_at).min();
+        Measures {
+            pending: count(&|_| true),
+            scheduled: count(&|row| self.is_scheduled(row)),
+            waiting: count(&|row| row.retry_at.is_some()),
+            oldest_due: oldest.and_then(|at| self.now.duration_since(at).ok()),
+            ..Measures::default()
+        }
+    }
+
     /// Settles a batch.
     pub fn settle(&mut self, batch: &[Settlement]) -> SettleReport {
         let mut report = SettleReport::default();
@@ -354,6 +374,7 @@ fn apply(row: &mut StoredRow, verdict: &Verdict, now: SystemTime) {
             delay,
             attempts,
             error,
+            ..
         } => {
             row.retry_at = Some(now + *delay);
             row.last_error = Some(error.clone());

@@ -19,6 +19,7 @@ use crate::message::{Body, RowId};
 use crate::relay::rules::{
     DueMark, Fetched, Found, PartitionSet, Position, ReadRequest, Reading, Snapshot,
 };
+use crate::runtime::Clock;
 use crate::store::error::Fault;
 use crate::store::{Reader, StoreError};
 
@@ -96,6 +97,7 @@ impl PgReader {
     async fn look(&mut self, request: &ReadRequest) -> Result<Reading, StoreError> {
         let parameters = Parameters::of(request)?;
         let parameters = parameters.list();
+        let asked = Clock.now();
         let rows = self.session.client.query(&self.read, &parameters);
         let rows = within(self.deadline, "look for rows", rows).await?;
         let mut lines = Vec::with_capacity(rows.len());
@@ -126,7 +128,10 @@ impl PgReader {
             let reason = "the server's transaction ids went back; it was replaced";
             return Err(StoreError::Unreachable(Fault::new("look for rows", reason)));
         }
-        reading(request, snapshot, now, &lines)
+        Ok(Reading {
+            took: Clock.now().since(asked),
+            ..reading(request, snapshot, now, &lines)?
+        })
     }
 }
 
@@ -342,8 +347,8 @@ fn reading(
         retry,
         available,
     };
-    let more_due = more_retry || more_available;
     Ok(Reading {
+        took: Duration::ZERO,
         seq: request.seq,
         position,
         news,
@@ -351,7 +356,7 @@ fn reading(
         page,
         walked_to,
         due,
-        more_due,
+        more_due: more_retry || more_available,
     })
 }
 

@@ -12,6 +12,7 @@ use uuid::Uuid;
 
 use super::ident::Outbox;
 use super::instance::Heartbeat;
+use super::measure::measures;
 use super::reader::within;
 use super::row::get;
 use super::session::{Session, ended};
@@ -20,7 +21,7 @@ use super::sqlstate::store_error;
 use crate::config::OnSent;
 use crate::message::RowId;
 use crate::relay::rules::{SettleReport, Settlement, Ticket, Verdict};
-use crate::store::{Announcement, Settler, StoreError};
+use crate::store::{Announcement, Measures, Settler, StoreError};
 
 /// Settles an outbox over one session.
 pub struct PgSettler {
@@ -30,6 +31,7 @@ pub struct PgSettler {
     quarantine: Statement,
     pending: Statement,
     heartbeat: Heartbeat,
+    outbox: Outbox,
     deadline: Duration,
 }
 
@@ -72,6 +74,7 @@ impl PgSettler {
             quarantine,
             pending,
             heartbeat: Heartbeat::new(outbox),
+            outbox: outbox.clone(),
             deadline,
         })
     }
@@ -154,6 +157,10 @@ impl Settler for PgSettler {
             .await
     }
 
+    async fn measure(&mut self) -> Result<Measures, StoreError> {
+        measures(&self.session, &self.outbox, self.deadline).await
+    }
+
     async fn withdraw(&mut self, instance: Uuid) -> Result<(), StoreError> {
         self.heartbeat
             .withdraw(&self.session, self.deadline, instance)
@@ -224,6 +231,7 @@ impl Batch {
                     delay,
                     attempts,
                     error,
+                    ..
                 } => {
                     batch.retry.push(id);
                     batch.delays.push(delay.as_secs_f64());

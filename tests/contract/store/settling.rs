@@ -53,6 +53,7 @@ pub fn retry(id: RowId, ticket: u64, delay: Duration, attempts: u32) -> Settleme
         verdict: Verdict::RetryAt {
             delay,
             attempts,
+            class: ReasonClass::Refused,
             error: format!("reason {ticket}"),
         },
     }

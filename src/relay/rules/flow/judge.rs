@@ -215,7 +215,10 @@ impl Flow {
         let (retry, jitter) = (&self.limits.retry, &mut self.jitter);
         let delay = |failures| retry.delay(failures, jitter);
         match self.gates.refused(gate, row, patience, delay) {
-            Refused::KnockAgain(at) => self.wait(id, now.until(at), reason.to_owned(), now),
+            Refused::KnockAgain(at) => {
+                let reason = reason.to_owned();
+                self.wait(id, now.until(at), Unfit { class, reason }, now);
+            }
             Refused::HeldBack => self.hold_back(id),
             Refused::GivenUp => {
                 let reason = format!("{reason} (so for {} s)", patience.as_secs());
@@ -225,7 +228,7 @@ impl Flow {
     }
 
     /// The row waits in the table, and holds its key back meanwhile.
-    pub(super) fn wait(&mut self, id: RowId, delay: Duration, error: String, now: Moment) {
+    pub(super) fn wait(&mut self, id: RowId, delay: Duration, why: Unfit, now: Moment) {
         let Some(entry) = self.ledger.get(id) else {
             return;
         };
@@ -235,7 +238,8 @@ impl Flow {
             Verdict::RetryAt {
                 delay,
                 attempts,
-                error,
+                class: why.class,
+                error: why.reason,
             },
         );
         self.ledger.decide(id, ticket, Fate::Waits);
@@ -277,12 +281,13 @@ impl Flow {
         let attempts = entry.attempts;
         let gates = [entry.exchange, entry.destination];
         self.withdraw(gates, id);
+        let class = ReasonClass::Refused;
+        let why = Unfit { class, reason };
         if attempts >= self.limits.max_attempts {
-            let class = ReasonClass::Refused;
-            self.quarantine(id, Unfit { class, reason });
+            self.quarantine(id, why);
             return;
         }
         let delay = self.delay(attempts);
-        self.wait(id, delay, reason, now);
+        self.wait(id, delay, why, now);
     }
 }

@@ -7,7 +7,7 @@ use super::super::ledger::{Content, State};
 use super::super::{ChannelNo, Fetched, Lane};
 use super::judge::Refusal;
 use super::{Exchange, Flow};
-use crate::message::{Publication, RowId};
+use crate::message::{Publication, ReasonClass, RowId, Unfit};
 use crate::runtime::Moment;
 
 /// Publications for each channel, in order.
@@ -190,8 +190,11 @@ impl Flow {
             Passage::Probe(at) if at <= now => true,
             Passage::Probe(at) => {
                 // The database's clock is ahead of ours: nothing knocks early.
-                let error = "waiting for its destination".to_owned();
-                self.wait(id, now.until(at), error, now);
+                let why = Unfit {
+                    class: ReasonClass::DestinationRefused,
+                    reason: "waiting for its destination".to_owned(),
+                };
+                self.wait(id, now.until(at), why, now);
                 false
             }
             Passage::Shut => {
