@@ -3,6 +3,7 @@
 //!
 //! Blocks without a mark are not run: they speak of servers, drivers or tools of the reader's.
 
+mod links;
 mod page;
 mod stage;
 #[path = "../support/mod.rs"]
