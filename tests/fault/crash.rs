@@ -129,14 +129,15 @@ async fn killed_between_confirm_and_mark_it_repeats_at_most_two_windows() {
     wires.to_broker.set_way(Way::ToClient, Fault::Stall);
     wires.scene.write_many(1000, 1000).await;
     wires.scene.queues.reaches(QUEUE, IN_FLIGHT).await;
-    wires.to_database.set_way(Way::ToServer, Fault::Stall);
+    wires.to_database.set_way(Way::ToServer, Fault::Swallow);
     wires.to_broker.set(Fault::None);
     settled_down(&wires.scene).await;
     let report = wires.kill_and_finish(relay).await;
-    assert_eq!(
-        report.duplicates, IN_FLIGHT,
-        "the window counts what is not marked"
+    assert!(
+        report.duplicates >= IN_FLIGHT,
+        "they were confirmed: {report}"
     );
+    assert!(report.duplicates <= REPEATED, "{report}");
 }
 
 /// F40, during mark: the marking statement waits inside the database.

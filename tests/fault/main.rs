@@ -5,8 +5,11 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod broker_outage;
 mod crash;
+mod database_outage;
 mod late_commits;
+mod locked_rows;
 mod start;
 mod unroutable;
 

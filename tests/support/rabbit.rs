@@ -140,6 +140,13 @@ impl Rabbit {
             .await;
     }
 
+    /// Writes down which quorum queues there are. RabbitMQ 3.10 does so by itself only after
+    /// three minutes (`auto_save` of dets), and one that is killed before forgets them: they
+    /// are listed then, have no leader, and never confirm anything.
+    pub async fn remember_queues(&self) {
+        self.eval("[dets:sync(Table) || Table <- dets:all()]").await;
+    }
+
     /// How many client connections there are.
     pub async fn connections(&self) -> usize {
         let count = self.eval("length(rabbit_networking:connections())").await;

@@ -186,6 +186,19 @@ impl Relay {
     }
 }
 
+/// Its last words, for whoever reads why the test failed.
+impl Drop for Relay {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let words = self.process.output().tail();
+            println!(
+                "the relay's last words (exit {:?}):\n{words}",
+                self.exit_status()
+            );
+        }
+    }
+}
+
 /// Runs a one-shot command such as `migrate` to its end.
 pub async fn run(settings: &Settings, arguments: &[&str]) -> (ExitStatus, Vec<String>) {
     let folder = Scratch::new("command");

@@ -77,8 +77,13 @@ impl Scene {
         let database = postgres::database().await;
         let url = database.url.clone();
         let mut scene = Self::on(url, rabbit::vhost().await).await;
-        scene._database = Some(database);
+        scene.keep(database);
         scene
+    }
+
+    /// Keeps a shared server's database for as long as the scene.
+    pub fn keep(&mut self, database: postgres::Database) {
+        self._database = Some(database);
     }
 
     /// On servers of the test's own.

@@ -1,0 +1,79 @@
+//! The application locks, changes or deletes rows that the relay is working on.
+
+use crate::support::scene::{Draft, QUEUE, Scene};
+
+/// F33.
+#[tokio::test]
+async fn a_row_that_the_application_locks_is_published_once_and_stops_nobody() {
+    let scene = Scene::new().await;
+    let rows = scene.write_many(300, 300).await;
+    let locker = scene.second_client().await;
+    let lock = format!(
+        "BEGIN; SELECT FROM outbox.message WHERE id IN ({}, {}) FOR UPDATE",
+        rows[0], rows[150]
+    );
+    locker.batch_execute(&lock).await.expect("locked");
+    let relay = scene.ready_relay().await;
+    let others = format!(
+        "SELECT NOT EXISTS (SELECT FROM outbox.message WHERE sent_at IS NULL AND id NOT IN ({}, {}))",
+        rows[0], rows[150]
+    );
+    scene.until(&others).await;
+    // More rows are sent meanwhile, of the locked rows' keys too.
+    scene.write_many(300, 300).await;
+    scene.until(&others).await;
+    scene.queues.reaches(QUEUE, 600).await;
+    assert_eq!(scene.count("sent_at IS NULL").await, 2);
+    locker.batch_execute("COMMIT").await.expect("unlocked");
+    scene.drained().await;
+    relay.stop().await;
+    assert_eq!(scene.judge().await.duplicates, 0);
+}
+
+/// F33: a row in flight is deleted, another one is changed; neither is sent twice.
+#[tokio::test]
+async fn rows_changed_or_deleted_in_flight_stop_nobody() {
+    let scene = Scene::new().await;
+    let rows = scene.write_many(200, 200).await;
+    let changer = scene.second_client().await;
+    let change = format!(
+        "BEGIN; DELETE FROM outbox.message WHERE id = {};
+         UPDATE outbox.message SET type = 'changed' WHERE id = {};
+         UPDATE outbox.message SET sent_at = now() WHERE id = {}",
+        rows[3], rows[4], rows[5]
+    );
+    changer.batch_execute(&change).await.expect("changed");
+    let relay = scene.ready_relay().await;
+    scene.queues.reaches(QUEUE, 200).await;
+    changer.batch_execute("COMMIT").await.expect("committed");
+    scene.drained().await;
+    let more = scene
+        .write(&[Draft::to(QUEUE).of("key-3"), Draft::to(QUEUE).of("key-4")])
+        .await;
+    scene.drained().await;
+    assert_eq!(more.len(), 2);
+    relay.stop().await;
+    assert_eq!(scene.judge().await.duplicates, 0);
+}
+
+/// F33: the lock is held while the relay is told to stop, which it does within its grace.
+#[tokio::test]
+async fn a_locked_row_stops_no_shutdown() {
+    let mut scene = Scene::new().await;
+    scene.set("RELAY__SHUTDOWN_GRACE", "2s");
+    let rows = scene.write_many(10, 10).await;
+    let locker = scene.second_client().await;
+    let lock = format!(
+        "BEGIN; SELECT FROM outbox.message WHERE id = {} FOR UPDATE",
+        rows[0]
+    );
+    locker.batch_execute(&lock).await.expect("locked");
+    let relay = scene.ready_relay().await;
+    scene.queues.reaches(QUEUE, 10).await;
+    relay.stop().await;
+    locker.batch_execute("COMMIT").await.expect("unlocked");
+    let relay = scene.ready_relay().await;
+    scene.drained().await;
+    relay.stop().await;
+    assert!(scene.judge().await.duplicates <= 1);
+}
