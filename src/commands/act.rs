@@ -90,7 +90,7 @@ impl FromStr for Rate {
 
 impl Rate {
     /// How long so many rows take.
-    fn time_for(self, rows: u64) -> Duration {
+    pub(super) fn time_for(self, rows: u64) -> Duration {
         let rows = u32::try_from(rows).unwrap_or(u32::MAX);
         self.per.saturating_mul(rows) / self.rows
     }

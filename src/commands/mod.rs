@@ -8,12 +8,14 @@ pub mod config;
 pub mod exit;
 pub mod grants;
 pub mod health;
+pub mod inbox;
 pub mod migrate;
 pub mod quarantine;
 mod reload;
 pub mod run;
 mod servers;
 pub mod status;
+pub mod topology;
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -76,6 +78,13 @@ pub enum Command {
     Status(status::Arguments),
     /// List, show, replay or discard the rows that were given up
     Quarantine(quarantine::Arguments),
+    /// Look after the consumer half: entries, dead messages, replays
+    Inbox(inbox::Arguments),
+    /// Print RabbitMQ definitions for partitioned consumption
+    ///
+    /// Import them with `rabbitmqctl import_definitions FILE` or over the management API. The plugin
+    /// rabbitmq_consistent_hash_exchange must be enabled.
+    Topology(topology::Arguments),
     /// Create the outbox or bring it up to date
     ///
     /// Safe to run again, by two processes at once, and while applications use the table.
@@ -116,11 +125,13 @@ impl Command {
                 database: true,
                 broker: true,
             },
-            Self::Status(_) | Self::Quarantine(_) => Needs {
+            Self::Status(_) | Self::Quarantine(_) | Self::Inbox(_) => Needs {
                 database: true,
                 broker: false,
             },
-            Self::Grants(_) | Self::Health(_) | Self::Config(_) => Needs::default(),
+            Self::Topology(_) | Self::Grants(_) | Self::Health(_) | Self::Config(_) => {
+                Needs::default()
+            }
         }
     }
 
@@ -133,6 +144,8 @@ impl Command {
             | Self::Check(_)
             | Self::Status(_)
             | Self::Quarantine(_)
+            | Self::Inbox(_)
+            | Self::Topology(_)
             | Self::Health(_)
             | Self::Config(_) => Vec::new(),
         }
@@ -157,6 +170,11 @@ impl Command {
                 let config = &start.loaded.config;
                 Box::pin(quarantine::run(&arguments, config, start.out, start.err)).await
             }
+            Self::Inbox(arguments) => {
+                quiet(&start)?;
+                Box::pin(inbox::run(&arguments, &start.loaded.config, start.out)).await
+            }
+            Self::Topology(arguments) => Ok(topology::run(&arguments, start.out)?),
             Self::Migrate(arguments) => {
                 Ok(migrate::migrate(&arguments, &start.sources, start.out, start.err).await?)
             }

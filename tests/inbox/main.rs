@@ -7,6 +7,7 @@ mod claims;
 mod consuming;
 mod entries;
 mod faults;
+mod operating;
 mod order;
 mod races;
 mod schema;

@@ -5,6 +5,7 @@ pub mod facts;
 mod gate;
 pub mod grants;
 pub mod ident;
+pub mod inbox_entries;
 pub mod inbox_grants;
 mod instance;
 mod measure;

@@ -1,0 +1,175 @@
+//! Entries for people and for scripts.
+
+use std::time::SystemTime;
+
+use comfy_table::Table;
+use comfy_table::presets::NOTHING;
+use serde_json::{Value, json};
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
+
+use crate::store::postgres::inbox_entries::{Entry, Total};
+
+/// Of the output for scripts; raised when a field changes its meaning or goes.
+const VERSION: u32 = 1;
+/// Longest reason in a table, in characters; `show` has all of it.
+const LONGEST_REASON: usize = 80;
+
+/// Counts.
+pub(super) fn totals(totals: &[Total], json: bool) -> serde_json::Result<String> {
+    if json {
+        let totals: Vec<_> = totals
+            .iter()
+            .map(|one| {
+                json!({
+                    "consumer": one.consumer,
+                    "state": one.state,
+                    "class": one.class,
+                    "entries": one.entries,
+                    "oldest_age_seconds": one.oldest_age.as_secs(),
+                })
+            })
+            .collect();
+        return serde_json::to_string_pretty(&json!({ "version": VERSION, "inbox": totals }));
+    }
+    if totals.is_empty() {
+        return Ok("the inbox is empty".to_owned());
+    }
+    let rows = totals.iter().map(|one| {
+        vec![
+            plain(&one.consumer),
+            one.state.clone(),
+            plain(one.class.as_deref().unwrap_or_default()),
+            one.entries.to_string(),
+            format!("{} s", one.oldest_age.as_secs()),
+        ]
+    });
+    Ok(table(
+        &["consumer", "state", "reason", "entries", "oldest"],
+        rows,
+    ))
+}
+
+/// A list.
+pub(super) fn entries(entries: &[Entry], json: bool) -> serde_json::Result<String> {
+    if json {
+        let entries: Vec<_> = entries.iter().map(entry).collect();
+        return serde_json::to_string_pretty(&json!({ "version": VERSION, "entries": entries }));
+    }
+    if entries.is_empty() {
+        return Ok("no such entry".to_owned());
+    }
+    let rows = entries.iter().map(|one| {
+        vec![
+            plain(&one.consumer),
+            plain(&one.message_id),
+            plain(one.ordering_key.as_deref().unwrap_or_default()),
+            one.state.clone(),
+            one.attempt.to_string(),
+            clock(one.received_at),
+            one.due_at.map(clock).unwrap_or_default(),
+            plain(one.reason_class.as_deref().unwrap_or_default()),
+            shortened(&plain(one.reason.as_deref().unwrap_or_default())),
+        ]
+    });
+    let head = [
+        "consumer",
+        "message",
+        "key",
+        "state",
+        "attempts",
+        "received (UTC)",
+        "due (UTC)",
+        "class",
+        "reason",
+    ];
+    Ok(table(&head, rows))
+}
+
+fn entry(entry: &Entry) -> Value {
+    json!({
+        "consumer": entry.consumer,
+        "message_id": entry.message_id,
+        "ordering_key": entry.ordering_key,
+        "state": entry.state,
+        "attempts": entry.attempt,
+        "due_at": entry.due_at.map(exact),
+        "class": entry.reason_class,
+        "reason": entry.reason,
+        "received_at": exact(entry.received_at),
+        "finished_at": entry.done_at.map(exact),
+    })
+}
+
+/// All about one message.
+pub(super) fn shown(entries: &[Value]) -> serde_json::Result<String> {
+    serde_json::to_string_pretty(&json!({ "version": VERSION, "entries": entries }))
+}
+
+/// `2026-11-29 15:20:07`.
+fn clock(at: SystemTime) -> String {
+    let at = OffsetDateTime::from(at);
+    let (hour, minute, second) = at.time().as_hms();
+    format!("{} {hour:02}:{minute:02}:{second:02}", at.date())
+}
+
+fn exact(at: SystemTime) -> String {
+    OffsetDateTime::from(at)
+        .format(&Rfc3339)
+        .unwrap_or_default()
+}
+
+/// What a message says of itself must not move the terminal's cursor.
+pub(super) fn plain(text: &str) -> String {
+    let one = |c: char| if c.is_control() { '\u{fffd}' } else { c };
+    text.chars().map(one).collect()
+}
+
+fn shortened(text: &str) -> String {
+    match text.char_indices().nth(LONGEST_REASON) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text.to_owned(),
+    }
+}
+
+fn table(head: &[&str], rows: impl Iterator<Item = Vec<String>>) -> String {
+    let mut table = Table::new();
+    table.load_style(NOTHING);
+    table.set_header(head.iter().copied());
+    for row in rows {
+        table.add_row(row);
+    }
+    let text = table.to_string();
+    let lines: Vec<_> = text.lines().map(str::trim_end).collect();
+    lines.join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, UNIX_EPOCH};
+
+    use super::*;
+
+    #[test]
+    fn an_entry_is_told_on_one_line_whatever_it_holds() {
+        let one = Entry {
+            consumer: "pay".to_owned(),
+            message_id: "a\nb\u{1b}[2J".to_owned(),
+            ordering_key: None,
+            state: "dead".to_owned(),
+            attempt: 3,
+            due_at: None,
+            reason_class: Some("permanent".to_owned()),
+            reason: Some("x".repeat(500)),
+            received_at: UNIX_EPOCH + Duration::from_secs(86_400),
+            done_at: None,
+        };
+        let text = entries(std::slice::from_ref(&one), false).expect("text");
+        assert_eq!(text.lines().count(), 2, "{text}");
+        assert!(text.contains("1970-01-02 00:00:00") && !text.contains('\u{1b}'));
+        let json = entries(&[one], true).expect("JSON");
+        let json: Value = serde_json::from_str(&json).expect("JSON");
+        assert_eq!(json["version"], 1);
+        assert_eq!(json["entries"][0]["message_id"], "a\nb\u{1b}[2J");
+    }
+}

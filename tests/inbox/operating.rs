@@ -1,0 +1,293 @@
+//! `outbox-relay inbox` and `outbox-relay topology` as real processes.
+
+use serde_json::Value;
+
+use crate::entries::{PAY, ask, claim, claimed, complete, due, fail, inbox, number, state};
+use crate::support::postgres::Database;
+use crate::support::rabbit::Rabbit;
+use crate::support::relay::{self, Settings};
+
+/// Exit code and output.
+async fn run(database: &Database, arguments: &[&str]) -> (Option<i32>, String) {
+    let settings = Settings::default()
+        .with("DATABASE_URL", &database.url)
+        .with("LOGNAME", "ann");
+    let (status, output) = relay::run(&settings, arguments).await;
+    (status.code(), output.join("\n"))
+}
+
+async fn json(database: &Database, arguments: &[&str]) -> Value {
+    let (code, output) = run(database, arguments).await;
+    assert_eq!(code, Some(0), "{output}");
+    let value: Value = serde_json::from_str(&output).unwrap_or_else(|_| panic!("{output}"));
+    assert_eq!(value["version"], 1);
+    value
+}
+
+/// Two dead entries, one done, one waiting.
+async fn some_entries() -> (Database, tokio_postgres::Client) {
+    let (database, client) = inbox().await;
+    for id in ["dead1", "dead2"] {
+        let owner = claimed(&client, id, None).await;
+        fail(&client, id, owner).await;
+    }
+    let owner = claimed(&client, "done", None).await;
+    complete(&client, "done", owner).await;
+    claimed(&client, "running", Some("k")).await;
+    claim(&client, "waiting", Some("k")).await;
+    (database, client)
+}
+
+#[tokio::test]
+async fn status_list_and_show_tell_people_and_scripts() {
+    let (database, _client) = some_entries().await;
+    let (code, text) = run(&database, &["inbox", "status"]).await;
+    assert_eq!(code, Some(0), "{text}");
+    assert!(
+        text.lines()
+            .any(|line| line.contains("dead") && line.contains("permanent") && line.contains('2')),
+        "{text}"
+    );
+    let status = json(&database, &["inbox", "status", "--json"]).await;
+    assert_eq!(
+        status["inbox"].as_array().map(Vec::len),
+        Some(4),
+        "{status}"
+    );
+
+    let (_, text) = run(&database, &["inbox", "list", "--state", "waiting"]).await;
+    assert!(
+        text.contains("waiting") && !text.contains("running"),
+        "{text}"
+    );
+    let list = json(
+        &database,
+        &["inbox", "list", "--class", "permanent", "--json"],
+    )
+    .await;
+    let ids: Vec<_> = list["entries"]
+        .as_array()
+        .expect("a list")
+        .iter()
+        .map(|one| &one["message_id"])
+        .collect();
+    assert_eq!(ids, ["dead1", "dead2"]);
+    let (_, text) = run(&database, &["inbox", "list", "--older-than", "1h"]).await;
+    assert_eq!(text, "no such entry");
+
+    let shown = json(&database, &["inbox", "show", "dead1"]).await;
+    let entry = &shown["entries"][0];
+    assert_eq!(
+        (&entry["reason"], &entry["payload_bytes"]),
+        (&"no such account".into(), &4.into())
+    );
+    assert!(entry.get("payload").is_none() && entry.get("payload_base64").is_none());
+    let shown = json(&database, &["inbox", "show", "dead1", "--payload"]).await;
+    assert_eq!(shown["entries"][0]["payload_base64"], "Ym9keQ==");
+    let (code, _) = run(&database, &["inbox", "show", "unheard-of"]).await;
+    assert_eq!(code, Some(1));
+}
+
+async fn complete_both(client: &tokio_postgres::Client) {
+    let handed = due(client).await;
+    assert_eq!(handed.len(), 2);
+    for one in &handed {
+        assert!(complete(client, &one.message_id, one.owner).await);
+    }
+}
+
+#[tokio::test]
+async fn a_dry_run_says_what_would_be_done_and_does_nothing() {
+    let (database, client) = some_entries().await;
+    let dry = [
+        "inbox",
+        "replay",
+        "--consumer",
+        PAY,
+        "--reason",
+        "why",
+        "--dry-run",
+    ];
+    let (code, text) = run(&database, &dry).await;
+    assert_eq!(code, Some(0), "{text}");
+    assert!(text.contains("payments dead1: would be replayed"), "{text}");
+    assert_eq!(state(&client, "dead1").await, "dead");
+    assert_eq!(number(&client, "SELECT count(*) FROM inbox.audit").await, 0);
+}
+
+/// F67, by command.
+#[tokio::test]
+async fn replay_opens_dead_messages_once_and_is_recorded() {
+    let (database, client) = some_entries().await;
+    let replay = [
+        "inbox",
+        "replay",
+        "--consumer",
+        PAY,
+        "--reason",
+        "bank is back",
+    ];
+    let mut one = replay.to_vec();
+    one.extend(["--limit", "1"]);
+    let (code, text) = run(&database, &one).await;
+    assert_eq!(
+        (code, text.lines().last()),
+        (Some(0), Some("1 replayed, 0 refused")),
+        "{text}"
+    );
+    let (_, text) = run(&database, &replay).await;
+    assert!(
+        text.contains("payments dead2: replayed") && !text.contains("dead1"),
+        "{text}"
+    );
+    complete_both(&client).await;
+    let again = [
+        "inbox",
+        "replay",
+        "dead1",
+        "unheard-of",
+        "--reason",
+        "again",
+    ];
+    let (code, text) = run(&database, &again).await;
+    assert_eq!(code, Some(1), "{text}");
+    assert!(
+        text.contains("dead1: suppressed: it is done, and will not run twice"),
+        "{text}"
+    );
+    assert!(text.contains("unheard-of: no such entry"), "{text}");
+    assert!(due(&client).await.is_empty());
+    let audit = "SELECT string_agg(by_whom || ' ' || message_id || ' ' || (detail ->> 'outcome'), ', ' ORDER BY audit_id) \
+                 FROM inbox.audit";
+    let audit: String = ask(&client, audit, &[]).await[0].get(0);
+    assert_eq!(
+        audit,
+        "ann dead1 replayed, ann dead2 replayed, ann dead1 suppressed"
+    );
+    let shown = json(&database, &["inbox", "show", "dead1"]).await;
+    assert_eq!(
+        shown["entries"][0]["audit"].as_array().map(Vec::len),
+        Some(2)
+    );
+}
+
+#[tokio::test]
+async fn discard_closes_dead_messages_and_refuses_others() {
+    let (database, client) = some_entries().await;
+    let (code, text) = run(&database, &["inbox", "discard", "--reason", "test data"]).await;
+    assert_eq!(code, Some(1));
+    assert!(text.contains("say which messages"), "{text}");
+    let line = [
+        "inbox",
+        "discard",
+        "--all",
+        "--reason",
+        "test data",
+        "--by",
+        "bob",
+        "--rate",
+        "100/s",
+    ];
+    let (code, text) = run(&database, &line).await;
+    assert_eq!(
+        (code, text.lines().last()),
+        (Some(0), Some("2 discarded, 0 refused")),
+        "{text}"
+    );
+    assert_eq!(claim(&client, "dead1", None).await.outcome, "duplicate");
+    let (code, text) = run(
+        &database,
+        &["inbox", "discard", "running", "--reason", "no"],
+    )
+    .await;
+    assert_eq!(code, Some(1));
+    assert!(text.contains("running: refused: it is not dead"), "{text}");
+    assert_eq!(
+        number(
+            &client,
+            "SELECT count(*) FROM inbox.audit WHERE by_whom = 'bob'"
+        )
+        .await,
+        2
+    );
+}
+
+#[tokio::test]
+async fn without_an_inbox_the_remedy_is_told() {
+    let database = crate::support::postgres::database().await;
+    let (code, text) = run(&database, &["inbox", "status"]).await;
+    assert_eq!(code, Some(78), "{text}");
+    assert!(text.contains("outbox-relay migrate --inbox"), "{text}");
+}
+
+/// The definitions are taken by a real broker, and keys are spread and kept together.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_printed_topology_is_imported_and_routes_by_key() {
+    let rabbit = Rabbit::start().await;
+    rabbit
+        .eval(
+            "{ok, File} = application:get_env(rabbit, enabled_plugins_file), \
+             ok = file:write_file(File, <<\"[rabbitmq_consistent_hash_exchange].\">>), \
+             rabbit_plugins:ensure(File)",
+        )
+        .await;
+    let settings = Settings::default();
+    let line = [
+        "topology",
+        "--print",
+        "--name",
+        "billing",
+        "--partitions",
+        "4",
+    ];
+    let (status, output) = relay::run(&settings, &line).await;
+    assert!(status.success());
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("definitions.json");
+    std::fs::write(&file, output.join("\n")).expect("written");
+    let readable = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(folder.path(), readable).expect("readable by the broker");
+    let path = file.to_str().expect("UTF-8");
+    rabbit.ctl(&["import_definitions", path]).await;
+
+    let in_queues = spread(&rabbit.url()).await;
+    assert_eq!(in_queues.iter().sum::<u32>(), 200, "{in_queues:?}");
+    let whole = |messages: &u32| messages % 10 == 0;
+    assert!(
+        in_queues.iter().all(whole),
+        "a key is in one queue: {in_queues:?}"
+    );
+    assert!(
+        in_queues.iter().filter(|messages| **messages > 0).count() > 1,
+        "{in_queues:?}"
+    );
+}
+
+/// Publishes ten messages of each of twenty keys, and says how many are in each queue.
+async fn spread(url: &str) -> Vec<u32> {
+    let connection = lapin::Connection::connect(url, lapin::ConnectionProperties::default());
+    let channel = connection.await.expect("a broker");
+    let channel = channel.create_channel().await.expect("a channel");
+    let confirms = lapin::options::ConfirmSelectOptions::default();
+    channel.confirm_select(confirms).await.expect("confirms");
+    for number in 0..200 {
+        let mut headers = lapin::types::FieldTable::default();
+        let key = lapin::types::AMQPValue::LongString(format!("k{}", number % 20).into());
+        headers.insert("x-outbox-key".into(), key);
+        let properties = lapin::BasicProperties::default().with_headers(headers);
+        let options = lapin::options::BasicPublishOptions::default();
+        let confirm = channel.basic_publish("billing".into(), "".into(), options, b"", properties);
+        confirm.await.expect("published").await.expect("confirmed");
+    }
+    let mut in_queues = Vec::new();
+    for number in 0..4 {
+        let passive = lapin::options::QueueDeclareOptions {
+            passive: true,
+            ..lapin::options::QueueDeclareOptions::default()
+        };
+        let name = format!("billing.{number}").into();
+        let queue = channel.queue_declare(name, passive, lapin::types::FieldTable::default());
+        in_queues.push(queue.await.expect("the queue").message_count());
+    }
+    in_queues
+}
