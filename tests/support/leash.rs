@@ -203,11 +203,10 @@ impl Leashed {
         }
     }
 
-    /// SIGSTOP to the program and its descendants: it accepts connections and says nothing.
+    /// SIGSTOP to the program and its descendants; returns when all stand still: connections
+    /// are accepted by the kernel, nothing is answered.
     pub fn pause(&self) {
-        // Twice: the first look may miss a child that was just being started.
-        Family::of(self.pid).signal(Signal::STOP);
-        Family::of(self.pid).signal(Signal::STOP);
+        Family::freeze(self.pid);
     }
 
     /// SIGCONT after [`Leashed::pause`].

@@ -42,6 +42,25 @@ impl Family {
         }
     }
 
+    /// Stops the family of `root`, newcomers included, and returns when no thread of it runs:
+    /// SIGSTOP takes effect some time after it was sent.
+    ///
+    /// # Panics
+    /// If it does not, which would make whatever is tested next a lie.
+    pub fn freeze(root: Pid) {
+        // Each look stops who was there; the first that finds all still, newcomers included,
+        // is the last. Every round yields to those that have to stop.
+        for _ in 0..100_000 {
+            let family = Self::of(root);
+            family.signal(Signal::STOP);
+            if family.pids().into_iter().all(is_still) {
+                return;
+            }
+            std::thread::yield_now();
+        }
+        panic!("process {} does not stop", root.as_raw_nonzero());
+    }
+
     /// Waits until every member has ended.
     ///
     /// # Panics
@@ -61,7 +80,7 @@ impl Family {
     /// Kills the family of `root` at once, newcomers included, and waits for its end.
     pub fn kill(root: Pid) {
         // Stopped, it starts nothing while we look for its children.
-        Self::of(root).signal(Signal::STOP);
+        Self::freeze(root);
         let family = Self::of(root);
         family.signal(Signal::KILL);
         family.await_end();
@@ -74,6 +93,19 @@ impl Family {
             .map(|(pid, _)| pid.as_raw_nonzero().get())
             .collect()
     }
+}
+
+/// Is every thread of the process stopped or gone?
+fn is_still(pid: i32) -> bool {
+    let Ok(threads) = fs::read_dir(format!("/proc/{pid}/task")) else {
+        return true;
+    };
+    threads.flatten().all(|thread| {
+        let stat = fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
+        // The state comes after the name in parentheses: T stopped, Z and X ended.
+        stat.rsplit_once(") ")
+            .is_none_or(|(_, rest)| rest.starts_with(['T', 't', 'Z', 'X']))
+    })
 }
 
 /// Every process with its parent.
