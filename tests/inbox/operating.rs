@@ -165,10 +165,8 @@ async fn replay_opens_dead_messages_once_and_is_recorded() {
         "ann dead1 replayed, ann dead2 replayed, ann dead1 suppressed"
     );
     let shown = json(&database, &["inbox", "show", "dead1"]).await;
-    assert_eq!(
-        shown["entries"][0]["audit"].as_array().map(Vec::len),
-        Some(2)
-    );
+    let audit = shown["entries"][0]["audit"].as_array().map(Vec::len);
+    assert_eq!(audit, Some(2));
 }
 
 #[tokio::test]
@@ -252,7 +250,7 @@ async fn the_printed_topology_is_imported_and_routes_by_key() {
 
     let in_queues = spread(&rabbit.url()).await;
     assert_eq!(in_queues.iter().sum::<u32>(), 200, "{in_queues:?}");
-    let whole = |messages: &u32| messages % 10 == 0;
+    let whole = |messages: &u32| messages.is_multiple_of(10);
     assert!(
         in_queues.iter().all(whole),
         "a key is in one queue: {in_queues:?}"
