@@ -3,6 +3,7 @@
 //! Commands are thin: arguments in, exit code out.
 
 mod act;
+pub mod bench;
 pub mod check;
 pub mod config;
 pub mod exit;
@@ -85,6 +86,8 @@ pub enum Command {
     /// Import them with `rabbitmqctl import_definitions FILE` or over the management API. The plugin
     /// rabbitmq_consistent_hash_exchange must be enabled.
     Topology(topology::Arguments),
+    /// Measure the relay beside a bare publisher, on your servers
+    Bench(bench::Arguments),
     /// Create the outbox or bring it up to date
     ///
     /// Safe to run again, by two processes at once, and while applications use the table.
@@ -121,7 +124,7 @@ impl Command {
                 database: !arguments.print,
                 broker: false,
             },
-            Self::Run(_) | Self::Check(_) => Needs {
+            Self::Run(_) | Self::Check(_) | Self::Bench(_) => Needs {
                 database: true,
                 broker: true,
             },
@@ -142,6 +145,7 @@ impl Command {
             Self::Grants(arguments) => arguments.assignments(),
             Self::Run(_)
             | Self::Check(_)
+            | Self::Bench(_)
             | Self::Status(_)
             | Self::Quarantine(_)
             | Self::Inbox(_)
@@ -180,6 +184,11 @@ impl Command {
             }
             Self::Grants(arguments) => {
                 Ok(grants::grants(&arguments, &start.sources, start.out, start.err).await?)
+            }
+            Self::Bench(arguments) => {
+                quiet(&start)?;
+                let config = &start.loaded.config;
+                Box::pin(bench::run(&arguments, config, start.out, start.err)).await
             }
             Self::Health(arguments) => {
                 health::run(&arguments, &start.loaded.config, start.out).await

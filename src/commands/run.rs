@@ -108,7 +108,8 @@ impl Arguments {
     }
 }
 
-fn settings(config: &Config, target: &BrokerTarget) -> Settings {
+/// What an engine is told at its start.
+pub(super) fn settings(config: &Config, target: &BrokerTarget) -> Settings {
     let relay = &config.relay;
     let limits = limits(config);
     let rules = Rules {

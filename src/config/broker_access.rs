@@ -61,6 +61,14 @@ pub enum Login {
     External,
 }
 
+impl BrokerEndpoint {
+    /// Nobody else is on the wire: an address of this machine.
+    #[must_use]
+    pub fn is_local(&self) -> bool {
+        is_loopback(&self.host)
+    }
+}
+
 /// `host:port/vhost`; the default vhost `/` is not written.
 impl fmt::Display for BrokerEndpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -24,6 +24,15 @@ impl Clock {
         Moment::from_origin(Duration::new(seconds, nanos))
     }
 
+    /// Processor time of this process so far, for measuring.
+    #[must_use]
+    pub fn cpu(self) -> Duration {
+        let time = clock_gettime(ClockId::ProcessCPUTime);
+        let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
+        let nanos = u32::try_from(time.tv_nsec).unwrap_or(0);
+        Duration::new(seconds, nanos)
+    }
+
     /// The wall clock, for what people and other systems read. Never for deciding anything: it
     /// may jump.
     #[must_use]

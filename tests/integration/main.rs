@@ -3,6 +3,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod bench;
 mod check;
 mod database_tls;
 mod enqueue;

@@ -90,7 +90,7 @@ impl AmqpLink {
 
     /// Waits for an answer. The deadline stands while the broker blocks: lapin does not even
     /// write the question then.
-    async fn answer<T>(
+    pub(super) async fn answer<T>(
         &self,
         step: &'static str,
         question: impl Future<Output = lapin::Result<T>>,
@@ -124,7 +124,7 @@ impl AmqpLink {
         }
     }
 
-    fn refused(&self, step: &'static str, refusal: Refusal) -> BrokerError {
+    pub(super) fn refused(&self, step: &'static str, refusal: Refusal) -> BrokerError {
         match refusal {
             Refusal::Lapin(error) => self.failed(step, &error),
             Refusal::Silence(error) => error,
@@ -139,7 +139,7 @@ impl AmqpLink {
         }
     }
 
-    async fn new_channel(&self) -> Result<lapin::Channel, BrokerError> {
+    pub(super) async fn new_channel(&self) -> Result<lapin::Channel, BrokerError> {
         let step = "channel.open";
         let opened = self.answer(step, self.connection.create_channel()).await;
         opened.map_err(|refusal| self.refused(step, refusal))
@@ -147,7 +147,7 @@ impl AmqpLink {
 }
 
 /// Why there is no answer to a question.
-enum Refusal {
+pub(super) enum Refusal {
     Lapin(lapin::Error),
     Silence(BrokerError),
 }

@@ -18,6 +18,7 @@ mod greeting;
 mod in_flight;
 mod judge;
 mod link;
+mod scratch;
 mod socket;
 mod subscription;
 mod tls;

@@ -22,7 +22,7 @@ use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::Registry;
 
 use super::http::Page;
-use crate::message::ReasonClass;
+use crate::message::{ReasonClass, RowId};
 use crate::relay::rules::Standing;
 use crate::relay::{Fate, Observer, Server};
 use crate::runtime::readiness::{Broker, Database};
@@ -284,7 +284,7 @@ impl Observer for Metrics {
         }
     }
 
-    fn delivered(&self, since_written: Duration) {
+    fn delivered(&self, _row: RowId, since_written: Duration) {
         self.since_written.observe(since_written.as_secs_f64());
         let now = self.clock.wall().duration_since(UNIX_EPOCH);
         self.last_confirm.set(now.unwrap_or_default().as_secs_f64());

@@ -16,7 +16,7 @@ fn busy() -> Metrics {
     let second = Duration::from_secs(1);
     metrics.read(3, second);
     metrics.published("orders", Fate::Confirmed, second);
-    metrics.delivered(second);
+    metrics.delivered(RowId(1), second);
     metrics.settled(second);
     metrics.retried(ReasonClass::Unroutable);
     metrics.connected(Server::Broker, true);

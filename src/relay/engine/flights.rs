@@ -45,7 +45,7 @@ impl Flights {
             if fate == Fate::Confirmed {
                 // Two machines' clocks: one that is ahead makes no negative time.
                 let since = wall.duration_since(publication.created_at());
-                self.observer.delivered(since.unwrap_or_default());
+                self.observer.delivered(*id, since.unwrap_or_default());
             }
         }
     }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::message::ReasonClass;
+use crate::message::{ReasonClass, RowId};
 use crate::relay::rules::Standing;
 use crate::store::measures::Measures;
 
@@ -52,7 +52,7 @@ pub trait Observer: Send + Sync + 'static {
     /// A publication met its fate so long after it was handed to a channel.
     fn published(&self, exchange: &str, fate: Fate, took: Duration);
     /// A row was confirmed so long after it was written, by two machines' clocks.
-    fn delivered(&self, since_written: Duration);
+    fn delivered(&self, row: RowId, since_written: Duration);
     /// A batch was settled, and took so long.
     fn settled(&self, took: Duration);
     /// A row waits for another attempt.
@@ -73,7 +73,7 @@ pub(super) struct Nobody;
 impl Observer for Nobody {
     fn read(&self, _rows: usize, _took: Duration) {}
     fn published(&self, _exchange: &str, _fate: Fate, _took: Duration) {}
-    fn delivered(&self, _since_written: Duration) {}
+    fn delivered(&self, _row: RowId, _since_written: Duration) {}
     fn settled(&self, _took: Duration) {}
     fn retried(&self, _reason: ReasonClass) {}
     fn standing(&self, _standing: &Standing) {}

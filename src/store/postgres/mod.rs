@@ -16,6 +16,7 @@ pub mod reader;
 pub mod remaining;
 mod row;
 pub mod schema;
+pub mod scratch;
 pub mod session;
 mod settle_sql;
 pub mod settler;
