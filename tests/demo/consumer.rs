@@ -1,4 +1,5 @@
-//! The billing department: consumes the queue, writes every delivery into the ledger, acks.
+//! The billing department: consumes the queue, writes every delivery into the ledger and a bill
+//! for each message into its books, acks.
 //! Connects again whenever the broker went away.
 
 use std::sync::Arc;
@@ -15,6 +16,7 @@ use lapin::{BasicProperties, Channel, Connection, ConnectionProperties, Exchange
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
+use crate::books::Books;
 use crate::support::PATIENCE;
 use crate::support::checker::Ledger;
 
@@ -30,13 +32,17 @@ pub struct Consumer {
 
 impl Consumer {
     /// Starts consuming in a task of its own.
-    pub fn start(url: String, ledger: Arc<Ledger>) -> Self {
+    pub fn start(url: String, database: String, ledger: Arc<Ledger>) -> Self {
         let repeated_by_broker = Arc::new(AtomicUsize::new(0));
         let (done, drained) = watch::channel(false);
         let (own_url, repeated) = (url.clone(), Arc::clone(&repeated_by_broker));
         tokio::spawn(async move {
+            let mut books = Books::open(&database).await;
             // A lost connection is part of the story; the next one takes over.
-            while consume(&own_url, &ledger, &repeated).await.is_err() {
+            while consume(&own_url, &ledger, &mut books, &repeated)
+                .await
+                .is_err()
+            {
                 sleep(Duration::from_millis(200)).await;
             }
             done.send_replace(true);
@@ -130,7 +136,12 @@ async fn channel(url: &str) -> Result<Channel, lapin::Error> {
 }
 
 /// Consumes until the last message (`Ok`) or the end of the connection (`Err`).
-async fn consume(url: &str, ledger: &Ledger, repeated: &AtomicUsize) -> Result<(), lapin::Error> {
+async fn consume(
+    url: &str,
+    ledger: &Ledger,
+    books: &mut Books,
+    repeated: &AtomicUsize,
+) -> Result<(), lapin::Error> {
     let channel = channel(url).await?;
     channel.basic_qos(50, BasicQosOptions::default()).await?;
     let mut deliveries = channel
@@ -151,6 +162,9 @@ async fn consume(url: &str, ledger: &Ledger, repeated: &AtomicUsize) -> Result<(
             if again && delivery.redelivered {
                 repeated.fetch_add(1, Ordering::Relaxed);
             }
+            // The database is never down in this demo; if it were, nothing would be acked.
+            let billed = books.bill(id, &delivery.data).await;
+            billed.map_err(std::io::Error::other)?;
         }
         delivery.ack(BasicAckOptions::default()).await?;
         if last {

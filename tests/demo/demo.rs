@@ -4,6 +4,7 @@
 //! Everything is real: PostgreSQL, RabbitMQ, the release build of `outbox-relay`, SIGKILL.
 //! Exits 1 if a message was lost, a ghost was seen or order broke.
 
+mod books;
 mod consumer;
 mod mischief;
 mod screen;
@@ -18,6 +19,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep, timeout};
 
+use books::Books;
 use consumer::Consumer;
 use mischief::Mischief;
 use screen::Screen;
@@ -86,6 +88,8 @@ async fn set(screen: Arc<Screen>) -> Stage {
     relay::migrate(&database).await;
     Shop::open(&database).await;
     screen.done("outbox-relay migrate: schema outbox; the shop: tables customer and orders");
+    Books::create(&database).await;
+    screen.done("outbox-relay migrate --inbox: schema inbox for the billing department");
     consumer::declare(&rabbit.url()).await;
     screen.done("exchange shop, durable quorum queue billing");
     let settings = Settings::new(&database, &rabbit.url());
@@ -108,7 +112,11 @@ async fn set(screen: Arc<Screen>) -> Stage {
 
 /// Takes the orders, breaks things meanwhile, waits for the last message, judges.
 async fn play(stage: &mut Stage) -> summary::Verdict {
-    let consumer = Consumer::start(stage.rabbit.url(), Arc::clone(&stage.ledger));
+    let consumer = Consumer::start(
+        stage.rabbit.url(),
+        stage.database.clone(),
+        Arc::clone(&stage.ledger),
+    );
     let shop = Shop::start(&stage.database, &stage.ledger);
     let drawing = tokio::spawn(draw(
         Arc::clone(&stage.screen),

@@ -1,6 +1,7 @@
 //! The result: what the ledger says, how fast it was, and what it means.
 
 use crate::Stage;
+use crate::books::Books;
 use crate::consumer::Consumer;
 use crate::mischief::Mischief;
 use crate::screen::{Screen, thousands};
@@ -31,18 +32,20 @@ pub async fn judge(stage: &Stage, consumer: &Consumer, mischief: &Mischief) -> V
     screen.heading("Result");
     show_promises(screen, &report);
     show_duplicates(screen, &report, consumer.repeated_by_broker(), mischief);
+    let billed_once = show_bills(stage, &report).await;
     show_latency(stage, mischief).await;
     for broken in [&report.lost, &report.ghosts] {
         if !broken.is_empty() {
             println!("  for instance {:?}", &broken[..broken.len().min(3)]);
         }
     }
-    screen.heading(if report.is_clean() {
+    let good = report.is_clean() && billed_once;
+    screen.heading(if good {
         "Every committed order arrived, no other did, and every customer's in order."
     } else {
         "A promise was broken: this is a bug in outbox-relay."
     });
-    Verdict(report.is_clean())
+    Verdict(good)
 }
 
 fn show_promises(screen: &Screen, report: &Report) {
@@ -103,6 +106,20 @@ fn show_duplicates(screen: &Screen, report: &Report, by_broker: usize, mischief:
         by_broker,
         "delivered again by the broker: killed before it stored the ack",
     );
+}
+
+/// What the billing department made of it, with the inbox between queue and books.
+async fn show_bills(stage: &Stage, report: &Report) -> bool {
+    let (bills, twice) = Books::count(&stage.database).await;
+    let once = twice == 0 && bills == report.delivered;
+    let note = format!(
+        "one for each message: the inbox suppressed {} duplicates",
+        thousands(report.duplicates)
+    );
+    stage
+        .screen
+        .result("bills", &thousands(bills), Some(once), &note);
+    once
 }
 
 /// From `created_at` to `sent_at`, both by the database's clock: it includes the rest of the
