@@ -2,6 +2,7 @@
 
 use std::io::Write;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Context;
 use clap::Args;
@@ -21,6 +22,10 @@ use crate::runtime::{Clock, Health, Shutdown};
 use crate::store::postgres::PgStore;
 use crate::store::postgres::remaining::{Remaining, remaining};
 
+/// A minute is short beside what a person needs who changed a row by hand, and long beside what a
+/// walk over the pending rows costs.
+const SWEEP: Duration = Duration::from_secs(60);
+
 /// Publish committed rows until told to stop
 #[derive(Args, Debug)]
 #[command(after_help = "\
@@ -33,7 +38,8 @@ for at most relay.shutdown_grace. A second signal exits at once.
 SIGHUP reads the configuration again: log level, retries and secrets count at once or at the next
 connect; the log says what needs a restart.")]
 pub struct Arguments {
-    /// Send what is due, say what is scheduled, waiting or quarantined, and exit 0
+    /// Send what is due, say what is scheduled, waiting or quarantined, and exit 0. Waits for
+    /// servers that cannot be reached
     #[arg(long)]
     pub until_empty: bool,
 }
@@ -144,6 +150,7 @@ pub(super) fn limits(config: &Config) -> FlowLimits {
         channels: relay.channels,
         max_buffered_bytes: usize_of(relay.max_buffered_bytes.bytes()),
         poll_interval: relay.poll_interval,
+        sweep_interval: SWEEP,
         ordered: relay.ordering == Ordering::Key,
         retry: config.retry.policy(),
         max_attempts: config.retry.max_attempts,

@@ -54,7 +54,9 @@ pub enum StoreError {
     ReadOnly(Fault),
     /// 42P01, 42703, 3F000, 42883, 42704, 42804, 3D000: something expected is missing; or 0A000, 26000:
     /// a prepared statement no longer fits. Connect again; if it stays, migrate.
-    #[error("schema missing or changed: {0}")]
+    #[error(
+        "schema missing or changed: {0}; `outbox-relay check` says what is missing, `outbox-relay migrate` makes it"
+    )]
     Schema(Fault),
     /// 42501 or class 28: rights, login, password. Somebody has to act.
     #[error("denied by the database: {0}")]

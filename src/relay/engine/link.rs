@@ -55,11 +55,13 @@ pub(super) async fn keep<B: Broker>(
             }
         };
         let delay = attempts.failed();
-        warn!(
-            reason,
-            retry_in_ms = delay.as_millis(),
-            "no connection to the broker"
-        );
+        if attempts.worth_telling() {
+            warn!(
+                reason,
+                retry_in_ms = delay.as_millis(),
+                "no connection to the broker"
+            );
+        }
         events.report(Event::LinkLost(reason));
         if !pause(delay, &stop).await {
             return;

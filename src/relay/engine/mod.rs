@@ -12,6 +12,7 @@ mod herald;
 mod link;
 mod observer;
 mod reader;
+mod refusals;
 mod retry;
 mod run;
 mod settler;

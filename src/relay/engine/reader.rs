@@ -39,7 +39,9 @@ pub(super) async fn read<S: Store>(
             }
         };
         let delay = attempts.failed();
-        warn!(%error, retry_in_ms = delay.as_millis(), "cannot read from the database");
+        if attempts.worth_telling() {
+            warn!(%error, retry_in_ms = delay.as_millis(), "cannot read from the database");
+        }
         events.report(Event::ReaderLost(error));
         if !pause(delay, &stop).await {
             return;

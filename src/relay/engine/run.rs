@@ -12,6 +12,7 @@ use super::event::{Event, Events};
 use super::flights::Flights;
 use super::herald::Herald;
 use super::observer::{Connections, Observer, Server};
+use super::refusals::Refusals;
 use super::{Relay, Settings, link, reader, settler};
 use crate::broker::{Broker, ChannelLost};
 use crate::message::{Publication, RowId};
@@ -134,6 +135,7 @@ struct Engine {
     settler: Database,
     /// Another relay publishes.
     stands_by: bool,
+    refusals: Refusals,
 }
 
 impl Engine {
@@ -161,6 +163,7 @@ impl Engine {
             reader: Database::Disconnected("connecting".to_owned()),
             settler: Database::Disconnected("connecting".to_owned()),
             stands_by: false,
+            refusals: Refusals::new(),
         }
     }
 
@@ -229,7 +232,7 @@ impl Engine {
         let settlements = self.flow.take_settlements();
         if !settlements.is_empty() {
             self.unsettled += settlements.len();
-            self.tell_of_retries(&settlements);
+            self.tell_of_refusals(&settlements, now);
             tell(&self.outlets.settlements, settlements);
         }
         for question in self.flow.take_questions() {
@@ -320,8 +323,9 @@ impl Engine {
         self.flow.lost(no, lost, now);
     }
 
-    fn tell_of_retries(&self, settlements: &[Settlement]) {
+    fn tell_of_refusals(&mut self, settlements: &[Settlement], now: Moment) {
         for settlement in settlements {
+            self.refusals.tell(settlement, now);
             if let Verdict::RetryAt { class, .. } = &settlement.verdict {
                 self.observer.retried(*class);
             }

@@ -89,7 +89,9 @@ pub(super) async fn settle<S: Store>(
             }
         };
         let delay = attempts.failed();
-        warn!(%error, retry_in_ms = delay.as_millis(), "cannot settle in the database");
+        if attempts.worth_telling() {
+            warn!(%error, retry_in_ms = delay.as_millis(), "cannot settle in the database");
+        }
         events.report(Event::SettlerLost(error));
         if !pause(delay, &stop).await {
             return;

@@ -20,6 +20,10 @@ pub(super) const PAGE: i32 = 2;
 pub(super) const DUE_RETRY: i32 = 3;
 pub(super) const DUE_AVAILABLE: i32 = 4;
 
+/// Times that nobody means, in whose bounds arithmetic is possible: a row may hold `infinity`.
+const BEGINNING: &str = "'0001-01-01'::timestamptz";
+const HORIZON: &str = "'9999-01-01'::timestamptz";
+
 /// Hash of the ordering key, or of the id where there is none; its low byte is the partition.
 const HASH: &str = "CASE WHEN ordering_key IS NULL THEN pg_catalog.hashint8extended(id, 0) \
      ELSE pg_catalog.hashtextextended(ordering_key, 0) END";
@@ -45,13 +49,15 @@ pub(super) fn read(outbox: &Outbox) -> String {
     );
     format!(
         "SELECT part, id, message_id, exchange, routing_key, ordering_key, headers::text, type, \
-           correlation_id, content_type, properties::text, created_at, attempts, hash, \
+           correlation_id, content_type, properties::text, \
+           LEAST(GREATEST(created_at, {BEGINNING}), {HORIZON}), attempts, hash, \
            CASE WHEN part = {DUE_RETRY} THEN retry_at WHEN part = {DUE_AVAILABLE} THEN available_at END, \
            part = {HEAD} OR ((available_at IS NULL OR available_at <= pg_catalog.statement_timestamp()) \
              AND pg_catalog.get_bit($4::text::bit(256), (hash & 255)::int) = 1), \
            CASE WHEN retry_at > pg_catalog.statement_timestamp() THEN \
-             EXTRACT(epoch FROM retry_at - pg_catalog.statement_timestamp())::float8 END, \
-           EXTRACT(epoch FROM pg_catalog.statement_timestamp() - GREATEST(created_at, available_at))::float8, \
+             EXTRACT(epoch FROM LEAST(retry_at, {HORIZON}) - pg_catalog.statement_timestamp())::float8 END, \
+           EXTRACT(epoch FROM pg_catalog.statement_timestamp() \
+             - LEAST(GREATEST(created_at, available_at, {BEGINNING}), {HORIZON}))::float8, \
            stored, \
            CASE WHEN stored <= {INLINE_LIMIT} THEN payload END \
          FROM (\

@@ -37,6 +37,9 @@ pub struct FlowLimits {
     pub max_buffered_bytes: usize,
     /// The longest time between two reads.
     pub poll_interval: Duration,
+    /// So often everything pending is walked over, for what was changed by hand: such rows have
+    /// old transaction ids, and no news tells of them.
+    pub sweep_interval: Duration,
     /// One unconfirmed row per ordering key.
     pub ordered: bool,
     /// Delays after failures.
@@ -106,7 +109,8 @@ pub struct Flow {
     quiet: bool,
     /// The last page found nothing to send.
     barren: bool,
-    last_sweep: Option<Moment>,
+    sweep_began: Option<Moment>,
+    next_sweep: Moment,
     /// When a row that is waiting in the table falls due, as far as this relay has set it.
     due_hint: Option<Moment>,
     can_read: bool,
@@ -144,7 +148,8 @@ impl Flow {
             last_read: None,
             quiet: false,
             barren: false,
-            last_sweep: None,
+            sweep_began: None,
+            next_sweep: Moment::ORIGIN,
             due_hint: None,
             can_read: false,
             can_settle: false,

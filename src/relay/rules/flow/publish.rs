@@ -6,6 +6,7 @@ use super::super::gate::{Passage, Traveller, exchange_gate};
 use super::super::ledger::{Content, State};
 use super::super::{ChannelNo, Fetched, Lane};
 use super::judge::Refusal;
+use super::read::{FETCH_BYTES, FETCH_ROWS};
 use super::{Exchange, Flow};
 use crate::message::{Publication, ReasonClass, RowId, Unfit};
 use crate::runtime::Moment;
@@ -84,6 +85,7 @@ impl Flow {
     /// Bodies that were asked for.
     pub fn fetched(&mut self, bodies: Vec<(RowId, Fetched)>) {
         self.fetching = false;
+        self.fetching_bytes = 0;
         for (id, fetched) in bodies.into_iter().rev() {
             let Some(entry) = self.ledger.get_mut(id) else {
                 continue;
@@ -307,7 +309,10 @@ impl Flow {
     /// Lets those fetch their body for whom there is room; one always may, if nothing that
     /// moves can make room for it.
     fn feed_starved(&mut self) {
-        while let Some(id) = self.starved.front().copied() {
+        while !self.fetching
+            && self.to_fetch.len() < FETCH_ROWS
+            && let Some(id) = self.starved.front().copied()
+        {
             let Some(entry) = self.ledger.get(id) else {
                 self.starved.pop_front();
                 continue;
@@ -318,6 +323,10 @@ impl Flow {
             };
             let size = usize::try_from(size).unwrap_or(usize::MAX);
             let taken = self.ledger.buffered_bytes() + self.fetching_bytes;
+            let together = self.fetching_bytes.saturating_add(size) <= FETCH_BYTES;
+            if !self.to_fetch.is_empty() && !together {
+                break;
+            }
             let fits = taken.saturating_add(size) <= self.limits.max_buffered_bytes;
             if !fits && !self.nothing_moves() {
                 break;

@@ -1,7 +1,5 @@
 //! Deciding what to read, and when.
 
-use std::time::Duration;
-
 use super::super::{PartitionSet, ReadRequest};
 use super::Flow;
 use crate::message::RowId;
@@ -11,9 +9,13 @@ use crate::runtime::Moment;
 /// longer: such rows are walked over without their bodies.
 const BARREN_PAGES: usize = 8;
 
-/// So often everything pending is walked over, for what was changed by hand: such rows have old
-/// transaction ids, and no news tells of them.
-const SWEEP: Duration = Duration::from_secs(300);
+/// Bodies of one fetch: what PostgreSQL must unpack to measure them, and what is in memory twice
+/// while they arrive, stays small.
+pub(super) const FETCH_ROWS: usize = 4;
+pub(super) const FETCH_BYTES: usize = 8 << 20;
+
+/// Of the time, at most one part in so many is spent on walking.
+const SWEEP_SHARE: u32 = 20;
 
 /// So many poll intervals without a read make a snapshot stale: what was committed since is
 /// walked over by id, in bounded steps, rather than read at once as news.
@@ -41,12 +43,12 @@ impl Flow {
         }
         if !self.to_fetch.is_empty() && !self.draining {
             self.fetching = true;
-            self.fetching_bytes = 0;
             let ids = std::mem::take(&mut self.to_fetch);
             let room = self
                 .limits
                 .max_buffered_bytes
-                .saturating_sub(self.ledger.buffered_bytes());
+                .saturating_sub(self.ledger.buffered_bytes())
+                .min(FETCH_BYTES);
             return Some(Request::Fetch { ids, room });
         }
         if self.draining || self.read_due().is_none_or(|at| at > now) {
@@ -63,15 +65,29 @@ impl Flow {
         self.reading.is_some() && work
     }
 
+    /// Begins a walk over everything pending, some time after the last one ended; the longer that
+    /// took, the later.
+    fn sweep_when_due(&mut self, now: Moment) {
+        let interval = self.limits.sweep_interval;
+        if self.next_sweep == Moment::ORIGIN {
+            self.next_sweep = now + interval;
+        }
+        if let Some(began) = self.sweep_began.take() {
+            self.next_sweep = now + interval.max(now.since(began) * SWEEP_SHARE);
+        } else if now >= self.next_sweep {
+            self.sweep_began = Some(now);
+            self.coverage.want_all_after(0);
+        }
+    }
+
     fn begin_read(&mut self, now: Moment) -> ReadRequest {
         let stale = self.limits.poll_interval * STALE_AFTER;
         if self.last_read.is_some_and(|last| now.since(last) > stale) {
             self.coverage.restart(self.owned);
             self.quiet = false;
         }
-        if self.last_sweep.is_none_or(|last| now.since(last) > SWEEP) && !self.coverage.walking() {
-            self.last_sweep = Some(now);
-            self.coverage.want_all_after(0);
+        if !self.coverage.walking() {
+            self.sweep_when_due(now);
         }
         self.coverage.begin_pass();
         let limit = if self.has_room() {

@@ -55,6 +55,8 @@ pub(super) fn new_flow(seed: u64) -> Flow {
         channels: CHANNELS,
         max_buffered_bytes: 9_000,
         poll_interval: Duration::from_secs(1),
+        // Never: it would mend what the rules must not break.
+        sweep_interval: Duration::from_secs(86_400),
         ordered: true,
         retry: RetryPolicy::new(Duration::from_millis(200), 2.0, Duration::from_secs(5), 0.2),
         max_attempts: 3,
