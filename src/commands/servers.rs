@@ -23,6 +23,7 @@ pub(super) fn store(config: &Config) -> anyhow::Result<PgStore> {
         statement_timeout: config.database.statement_timeout,
         max_message_size: config.relay.max_message_size.bytes(),
         instance: instance_name(),
+        last_reader: std::sync::Arc::default(),
     })
 }
 

@@ -3,11 +3,15 @@
 //! The reading one carries LISTEN, the gate and the reads; the settling one carries settlements,
 //! where nothing slow can queue before them.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI32, Ordering};
 use std::time::Duration;
+
+use tokio_postgres::types::{ToSql, Type};
 
 use super::connect::{connect, resolve};
 use super::ident::Outbox;
-use super::reader::PgReader;
+use super::reader::{PgReader, within};
 use super::session::{Session, SessionSettings, application_name};
 use super::settler::PgSettler;
 use crate::config::{DatabaseTarget, OnSent, SessionKind};
@@ -32,6 +36,9 @@ pub struct PgStore {
     pub max_message_size: u64,
     /// Who this is, for `application_name`.
     pub instance: String,
+    /// Backend of the last reading session of this process: it may outlive a broken network,
+    /// and holds the watch.
+    pub last_reader: Arc<AtomicI32>,
 }
 
 impl PgStore {
@@ -43,6 +50,25 @@ impl PgStore {
         }
         let name = application_name(role, &self.instance);
         connect(&access, &SessionSettings::new(name, self.statement_timeout)).await
+    }
+
+    /// Ends this process's own former reading session, should the server not have noticed that
+    /// nobody is there any more. A login may end sessions of its own (PostgreSQL manual, "Server
+    /// Signaling Functions").
+    async fn end_last_reader(&self, session: &Session) -> Result<(), StoreError> {
+        let last = self
+            .last_reader
+            .swap(session.backend_pid, Ordering::Relaxed);
+        if last == 0 {
+            return Ok(());
+        }
+        let sql = "SELECT pg_catalog.pg_terminate_backend(pid) FROM pg_catalog.pg_stat_activity \
+             WHERE pid = $1 AND usename = current_user \
+               AND application_name = pg_catalog.current_setting('application_name')";
+        let parameters: [(&(dyn ToSql + Sync), Type); 1] = [(&last, Type::INT4)];
+        let ended = session.client.query_typed(sql, &parameters);
+        within(self.deadline(), "end the former session", ended).await?;
+        Ok(())
     }
 
     pub(super) fn deadline(&self) -> Duration {
@@ -72,6 +98,7 @@ impl Store for PgStore {
 
     async fn open_reader(&self) -> Result<PgReader, StoreError> {
         let session = self.session("reader").await?;
+        self.end_last_reader(&session).await?;
         let opening = PgReader::open(
             session,
             &self.outbox,

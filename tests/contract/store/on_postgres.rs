@@ -44,6 +44,7 @@ impl OnPostgres {
             statement_timeout: Duration::from_secs(30),
             max_message_size: MAX_MESSAGE_SIZE as u64,
             instance: "test".to_owned(),
+            last_reader: std::sync::Arc::default(),
         };
         let client = database.connect().await;
         Self {

@@ -137,7 +137,7 @@ impl Flow {
     }
 
     fn may_publish(&self) -> bool {
-        let backlog = self.ledger.settling() < 4 * self.limits.max_in_flight;
+        let backlog = self.ledger.settling() < self.limits.max_in_flight;
         let allowed = self.can_read && self.can_settle && !self.draining;
         allowed && self.linked && !self.blocked && backlog
     }
