@@ -11,10 +11,8 @@ const FINDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/servers
 /// Folders of the server binaries.
 #[derive(Debug, Clone)]
 pub struct Places {
-    /// `initdb`, `postgres`.
+    /// `initdb`, `postgres`, and as a rule the clients (`psql`, `pg_dump`).
     pub postgres_bin: PathBuf,
-    /// Shared libraries for them, colon separated; may be empty.
-    pub postgres_libs: String,
     /// RabbitMQ's own scripts, not Debian's wrappers.
     pub rabbitmq_sbin: PathBuf,
     /// Shared libraries for Erlang, colon separated; may be empty.
@@ -58,7 +56,6 @@ impl Places {
         };
         Self {
             postgres_bin: of("OUTBOX_RELAY_TEST_POSTGRES_BIN").into(),
-            postgres_libs: of("OUTBOX_RELAY_TEST_POSTGRES_LIBS"),
             rabbitmq_sbin: of("OUTBOX_RELAY_TEST_RABBITMQ_SBIN").into(),
             rabbitmq_libs: of("OUTBOX_RELAY_TEST_RABBITMQ_LIBS"),
             erlang_bin: of("OUTBOX_RELAY_TEST_ERLANG_BIN").into(),

@@ -268,15 +268,8 @@ fn launch(folder: &Path, port: &Port, options: &Options) -> Leashed {
         folder,
         unprivileged: is_root(),
         command: &command,
-        env: &libraries(places),
+        env: &[],
     })
-}
-
-fn libraries(places: &Places) -> Vec<(&'static str, String)> {
-    if places.postgres_libs.is_empty() {
-        return Vec::new();
-    }
-    vec![("LD_LIBRARY_PATH", places.postgres_libs.clone())]
 }
 
 /// A folder with a fresh copy of the template and a place for the socket.
@@ -304,7 +297,6 @@ fn template() -> PathBuf {
         .unwrap_or_else(|error| panic!("cannot create {}: {error}", templates.display()));
     let version = Command::new(places.postgres_bin.join("postgres"))
         .arg("--version")
-        .envs(libraries(places))
         .output()
         .expect("postgres runs");
     let version: String = String::from_utf8_lossy(&version.stdout)
@@ -342,8 +334,7 @@ fn initialise(places: &Places, folder: &Path) {
         .args(["--username", USER, "--auth=trust", "--encoding=UTF8"])
         .args(["--locale=C", "--no-sync", "--no-instructions", "-D"])
         .arg(folder)
-        .current_dir("/")
-        .envs(libraries(places));
+        .current_dir("/");
     run(&mut command);
 }
 

@@ -55,36 +55,31 @@ with_libraries() {
     fi
 }
 
-postgres_works() { # BIN LIBS
+postgres_works() { # BIN
     [ -x "$1/initdb" ] && [ -x "$1/postgres" ] || return 1
-    major=$(with_libraries "$2" "$1/postgres" --version 2>/dev/null |
+    major=$("$1/postgres" --version 2>/dev/null |
         sed -n 's/^postgres (PostgreSQL) \([0-9]*\).*/\1/p')
     [ "${major:-0}" -ge "$MIN_POSTGRES" ]
 }
 
-# Sets POSTGRES_BIN and POSTGRES_LIBS.
+# Sets POSTGRES_BIN.
 find_postgres() {
-    POSTGRES_LIBS=${OUTBOX_RELAY_TEST_POSTGRES_LIBS:-}
     if [ -n "${OUTBOX_RELAY_TEST_POSTGRES_BIN:-}" ]; then
         POSTGRES_BIN=$OUTBOX_RELAY_TEST_POSTGRES_BIN
-        postgres_works "$POSTGRES_BIN" "$POSTGRES_LIBS" ||
+        postgres_works "$POSTGRES_BIN" ||
             die "OUTBOX_RELAY_TEST_POSTGRES_BIN=$POSTGRES_BIN holds no working PostgreSQL" \
                 "$MIN_POSTGRES or newer; correct it or unset it"
         return 0
     fi
-    POSTGRES_LIBS=
     if on_path=$(command -v postgres); then
         POSTGRES_BIN=$(dirname "$(readlink -f "$on_path")")
-        postgres_works "$POSTGRES_BIN" "" && return 0
+        postgres_works "$POSTGRES_BIN" && return 0
     fi
     for POSTGRES_BIN in $(ls -d /usr/lib/postgresql/*/bin 2>/dev/null | sort -t/ -k5 -rn); do
-        postgres_works "$POSTGRES_BIN" "" && return 0
+        postgres_works "$POSTGRES_BIN" && return 0
     done
-    POSTGRES_LIBS=$(libraries "$CACHE/postgresql")
-    for POSTGRES_BIN in "$CACHE"/postgresql/usr/lib/postgresql/*/bin; do
-        postgres_works "$POSTGRES_BIN" "$POSTGRES_LIBS" && return 0
-    done
-    return 1
+    POSTGRES_BIN=$CACHE/postgresql/bin
+    postgres_works "$POSTGRES_BIN"
 }
 
 rabbitmq_works() { # SBIN ERLANG_BIN LIBS
@@ -149,8 +144,8 @@ apt() {
 }
 
 # Which packages are needed for $1: itself, its runtime and libraries this system lacks. Not
-# the maintainers' tools around them, which matter only to an installed service; nor LLVM,
-# without which PostgreSQL merely does not compile its queries.
+# the maintainers' tools around them, which matter only to an installed service; nor LLVM, so
+# that PostgreSQL does not compile its queries.
 needed() {
     apt install --simulate --no-install-recommends -y "$1" 2>"$CACHE/apt/log" |
         awk '$1 == "Inst" { print $2 }' |
@@ -186,6 +181,7 @@ fetch() { # NAME PACKAGE
     done
     cd "$CACHE"
     relocate_erlang "$1"
+    relocate_postgres "$1"
     mv "$1.new" "$1"
     rm -rf apt
 }
@@ -196,6 +192,24 @@ relocate_erlang() { # NAME
         [ -f "$script" ] || continue
         sed -i "s|ROOTDIR=/usr/lib/erlang$|ROOTDIR='$CACHE/$1/usr/lib/erlang'|" "$script"
     done
+}
+
+# PostgreSQL's programs find their own files, but not unpacked libraries: each gets a script in
+# bin/ that says where these are.
+relocate_postgres() { # NAME
+    for program in "$CACHE/$1.new"/usr/lib/postgresql/*/bin/*; do
+        [ -x "$program" ] || continue
+        place=$CACHE/$1/${program#"$CACHE/$1.new/"}
+        mkdir -p "$CACHE/$1.new/bin"
+        cat >"$CACHE/$1.new/bin/${program##*/}" <<END
+#!/bin/sh
+export LD_LIBRARY_PATH="$(libraries "$CACHE/$1.new" | sed "s|$CACHE/$1.new|$CACHE/$1|g")\${LD_LIBRARY_PATH:+:\$LD_LIBRARY_PATH}"
+exec "$place" "\$@"
+END
+        chmod 755 "$CACHE/$1.new/bin/${program##*/}"
+    done
+    # Present but without LLVM it would fail queries; absent it is not used.
+    rm -f "$CACHE/$1.new"/usr/lib/postgresql/*/lib/llvmjit.so
 }
 
 # --- commands ------------------------------------------------------------------------------
@@ -233,7 +247,6 @@ locate() {
 places() {
     cat <<END
 OUTBOX_RELAY_TEST_POSTGRES_BIN=$POSTGRES_BIN
-OUTBOX_RELAY_TEST_POSTGRES_LIBS=$POSTGRES_LIBS
 OUTBOX_RELAY_TEST_RABBITMQ_SBIN=$RABBITMQ_SBIN
 OUTBOX_RELAY_TEST_RABBITMQ_LIBS=$RABBITMQ_LIBS
 OUTBOX_RELAY_TEST_ERLANG_BIN=$ERLANG_BIN
