@@ -40,8 +40,8 @@ pub(super) async fn keep<B: Broker>(
                     channels, "connected to the broker"
                 );
                 while questions.try_recv().is_ok() {}
-                let mut connection = Connection::new(link, &events);
-                let kept = connection.keep(channels, &mut questions);
+                let mut connection = Connection::new(link, channels, &events);
+                let kept = connection.keep(&mut questions);
                 let reason = match stop.run_until_cancelled(kept).await {
                     Some(Ok(reason)) => reason,
                     Some(Err(error)) => error.to_string(),
@@ -75,18 +75,21 @@ struct Connection<L: Link> {
     tasks: JoinSet<ChannelNo>,
     /// Questions on their way: an alarm may delay their answers for long.
     asked: JoinSet<(String, Result<bool, BrokerError>)>,
+    /// Channels that were closed, until it is time to open them anew.
+    closed: JoinSet<ChannelNo>,
+    attempts: Vec<Attempts>,
     events: Events,
-    attempts: Attempts,
 }
 
 impl<L: Link> Connection<L> {
-    fn new(link: L, events: &Events) -> Self {
+    fn new(link: L, channels: usize, events: &Events) -> Self {
         Self {
             link: Arc::new(link),
             tasks: JoinSet::new(),
             asked: JoinSet::new(),
+            closed: JoinSet::new(),
+            attempts: (0..channels).map(|_| Attempts::of_channel()).collect(),
             events: events.clone(),
-            attempts: Attempts::new(),
         }
     }
 
@@ -94,13 +97,12 @@ impl<L: Link> Connection<L> {
     /// the connection is lost.
     async fn keep(
         &mut self,
-        channels: usize,
         questions: &mut mpsc::UnboundedReceiver<String>,
     ) -> Result<String, BrokerError> {
         self.events.report(Event::LinkUp {
             frame_max: self.link.frame_max(),
         });
-        for no in 0..channels {
+        for no in 0..self.attempts.len() {
             self.open(ChannelNo(no)).await?;
         }
         let mut state = self.link.state();
@@ -120,7 +122,8 @@ impl<L: Link> Connection<L> {
                         Ok(()) => break,
                         Err(_) => return Ok("the connection ended".to_owned()),
                     },
-                    Some(ended) = self.tasks.join_next() => self.reopen(ended).await?,
+                    Some(ended) = self.tasks.join_next() => self.put_off(ended)?,
+                    Some(due) = self.closed.join_next() => self.reopen(due).await?,
                     Some(exchange) = questions.recv() => self.ask(exchange),
                     Some(answered) = self.asked.join_next() => self.pass_on(answered)?,
                 }
@@ -130,6 +133,7 @@ impl<L: Link> Connection<L> {
 
     async fn open(&mut self, no: ChannelNo) -> Result<(), BrokerError> {
         let channel = self.link.open_channel().await?;
+        self.attempts[no.0].succeeded();
         let (publications, received) = mpsc::unbounded_channel();
         let events = self.events.clone();
         self.tasks.spawn(async move {
@@ -140,16 +144,23 @@ impl<L: Link> Connection<L> {
         Ok(())
     }
 
-    /// A channel ended while the connection lives: the broker closed it.
-    async fn reopen(&mut self, ended: Result<ChannelNo, JoinError>) -> Result<(), BrokerError> {
+    /// A channel ended while the connection lives: the broker closed it. One that is closed
+    /// again and again is opened ever more slowly.
+    fn put_off(&mut self, ended: Result<ChannelNo, JoinError>) -> Result<(), BrokerError> {
         let no = ended.map_err(|error| task_failed(&error))?;
+        let delay = self.attempts[no.0].failed();
+        self.closed.spawn(async move {
+            tokio::time::sleep(delay).await;
+            no
+        });
+        Ok(())
+    }
+
+    async fn reopen(&mut self, due: Result<ChannelNo, JoinError>) -> Result<(), BrokerError> {
+        let no = due.map_err(|error| task_failed(&error))?;
         if matches!(*self.link.state().borrow(), LinkState::Lost(_)) {
             return Ok(());
         }
-        // Channels that are closed again and again are opened ever more slowly.
-        let delay = self.attempts.failed();
-        self.attempts.succeeded();
-        tokio::time::sleep(delay).await;
         self.open(no).await
     }
 

@@ -6,16 +6,12 @@ use tokio_util::sync::CancellationToken;
 
 use crate::runtime::{Clock, Jitter, Moment, RetryPolicy};
 
-const FIRST: Duration = Duration::from_millis(200);
-const LONGEST: Duration = Duration::from_secs(10);
-
-/// A connection that lived so long was a good one: the next attempts are quick again.
-const STABLE: Duration = Duration::from_secs(20);
-
-/// Attempts to reach one server: a delay that grows with each, and starts again small after a
-/// connection that lasted.
+/// Attempts to reach one server, or to open one channel: a delay that grows with each, and
+/// starts again small after a connection or channel that lasted.
 pub(super) struct Attempts {
     policy: RetryPolicy,
+    /// What lived so long was a good one: the next attempts are quick again.
+    stable: Duration,
     jitter: Jitter,
     failures: u32,
     connected: Option<Moment>,
@@ -23,9 +19,21 @@ pub(super) struct Attempts {
 
 impl Attempts {
     pub(super) fn new() -> Self {
-        let policy = RetryPolicy::new(FIRST, 2.0, LONGEST, 0.3);
+        let (first, longest) = (Duration::from_millis(200), Duration::from_secs(10));
+        Self::between(first, longest, Duration::from_secs(20))
+    }
+
+    /// For a channel. What makes the broker close it is itself asked ever more seldom; rows
+    /// that have nothing to do with it should not wait for that.
+    pub(super) fn of_channel() -> Self {
+        let (first, longest) = (Duration::from_millis(20), Duration::from_secs(1));
+        Self::between(first, longest, longest)
+    }
+
+    fn between(first: Duration, longest: Duration, stable: Duration) -> Self {
         Self {
-            policy,
+            policy: RetryPolicy::new(first, 2.0, longest, 0.3),
+            stable,
             jitter: Jitter::random(),
             failures: 0,
             connected: None,
@@ -45,7 +53,7 @@ impl Attempts {
     /// How long to wait before the next attempt.
     pub(super) fn failed(&mut self) -> Duration {
         let lasted = self.connected.take().map(|since| Clock.now().since(since));
-        if lasted.is_some_and(|lasted| lasted >= STABLE) {
+        if lasted.is_some_and(|lasted| lasted >= self.stable) {
             self.failures = 0;
         }
         self.failures = self.failures.saturating_add(1);

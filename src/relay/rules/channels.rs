@@ -52,9 +52,11 @@ impl Channels {
             .map(|(no, _)| ChannelNo(no))
     }
 
-    /// Sends these one by one from now on, before anything else on this channel.
+    /// Sends these one by one from now on: on this channel, or behind the suspects that another
+    /// one has already, so that however many channels a fault has closed the others are free.
     pub(super) fn suspect(&mut self, no: ChannelNo, ids: impl IntoIterator<Item = RowId>) {
-        self.0[no.0].suspects.extend(ids);
+        let probing = self.0.iter().position(|c| !c.suspects.is_empty());
+        self.0[probing.unwrap_or(no.0)].suspects.extend(ids);
     }
 
     /// The next suspect of a channel that has nothing in flight.
@@ -76,5 +78,45 @@ impl Channels {
 
     pub(super) fn in_flight(&self) -> usize {
         self.0.iter().map(|channel| channel.in_flight).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn suspects_of_several_channels_go_one_by_one_over_one_of_them() {
+        let mut channels = Channels::new(3);
+        for no in 0..3 {
+            channels.opened(ChannelNo(no));
+        }
+        for no in [1, 2] {
+            channels.lost(ChannelNo(no));
+            channels.suspect(
+                ChannelNo(no),
+                [RowId(10), RowId(20)].map(|id| RowId(id.0 + no as i64)),
+            );
+            channels.opened(ChannelNo(no));
+        }
+        assert_eq!(channels.least_loaded(), Some(ChannelNo(0)));
+        for id in [11, 21, 12, 22] {
+            let next = channels.next_suspect();
+            assert_eq!(next, Some((ChannelNo(1), RowId(id))));
+            channels.published(ChannelNo(1));
+            assert_eq!(channels.next_suspect(), None, "one at a time");
+            channels.judged(ChannelNo(1));
+        }
+        assert_eq!(channels.next_suspect(), None);
+    }
+
+    #[test]
+    fn a_channel_with_suspects_takes_nothing_else() {
+        let mut channels = Channels::new(2);
+        channels.opened(ChannelNo(0));
+        channels.suspect(ChannelNo(0), [RowId(1)]);
+        assert_eq!(channels.least_loaded(), None);
+        channels.opened(ChannelNo(1));
+        assert_eq!(channels.least_loaded(), Some(ChannelNo(1)));
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::super::gate::{Passage, Traveller, exchange_gate};
-use super::super::ledger::{Content, State};
+use super::super::ledger::{Content, Entry, State};
 use super::super::{ChannelNo, Fetched, Lane};
 use super::judge::Refusal;
 use super::read::{FETCH_BYTES, FETCH_ROWS};
@@ -23,12 +23,10 @@ impl Flow {
             return batches;
         }
         while let Some((channel, id)) = self.channels.next_suspect() {
-            // It may have been forgotten and taken in anew meanwhile.
-            if self
-                .ledger
-                .get(id)
-                .is_some_and(|entry| entry.state == State::Ready)
-            {
+            // It may have been forgotten and taken in anew meanwhile; and what another suspect
+            // has found out needs no second channel to be closed over it.
+            let ready = |entry: &Entry| entry.state == State::Ready;
+            if self.ledger.get(id).is_some_and(ready) && self.passes(id, now) {
                 self.send(channel, id, &mut batches);
             }
         }
@@ -137,6 +135,7 @@ impl Flow {
     }
 
     fn may_publish(&self) -> bool {
+        // A crash sends again what is not written down: not more than another window of it.
         let backlog = self.ledger.settling() < self.limits.max_in_flight;
         let allowed = self.can_read && self.can_settle && !self.draining;
         allowed && self.linked && !self.blocked && backlog
