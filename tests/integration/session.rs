@@ -77,6 +77,8 @@ async fn a_session_is_set_up_whatever_the_roles_defaults_are() {
         ("lock_timeout", "5s"),
         ("idle_in_transaction_session_timeout", "30s"),
         ("idle_session_timeout", "0"),
+        ("tcp_keepalives_idle", "10"),
+        ("tcp_user_timeout", "25000"),
         ("synchronous_commit", "local"),
     ] {
         assert_eq!(shown(&session, setting).await, expected, "{setting}");

@@ -207,13 +207,17 @@ fn lost(error: StoreError) -> StoreError {
 }
 
 /// Settings by SET rather than by start-up options, which poolers refuse. `idle_session_timeout`
-/// (14+) and `transaction_timeout` (17+) would end a stand-by or a long migration.
+/// (14+) and `transaction_timeout` (17+) would end a stand-by or a long migration. The server is to
+/// notice within half a minute that this host is gone, because others wait for the locks of its
+/// sessions; over a Unix socket these settings mean nothing and are accepted.
 fn preamble(settings: &SessionSettings) -> String {
     format!(
         "SET statement_timeout = {}; SET lock_timeout = {}; \
          SET idle_in_transaction_session_timeout = {}; SET TimeZone = 'UTC'; \
          SET search_path = pg_catalog, pg_temp; \
          SET default_transaction_isolation = 'read committed'; SET jit = off; \
+         SET tcp_keepalives_idle = 10; SET tcp_keepalives_interval = 5; \
+         SET tcp_keepalives_count = 3; SET tcp_user_timeout = '25s'; \
          SELECT pg_catalog.set_config(name, '0', false) FROM pg_catalog.pg_settings \
          WHERE name IN ('idle_session_timeout', 'transaction_timeout')",
         settings.statement_timeout.as_millis(),
