@@ -86,12 +86,6 @@ impl Outage {
     }
 }
 
-fn warnings(relay: &Relay) -> usize {
-    let output = relay.output();
-    let loud = |line: &&String| line.contains(" WARN ") || line.contains(" ERROR ");
-    output.iter().filter(loud).count()
-}
-
 /// F14.
 #[tokio::test]
 async fn a_broker_that_is_killed_and_started_again_costs_nothing() {
@@ -106,7 +100,7 @@ async fn a_broker_that_is_killed_and_started_again_costs_nothing() {
         outage.relay.ready().await;
         outage.flows().await;
     }
-    let loud = warnings(&outage.relay);
+    let loud = outage.relay.warnings();
     assert!(loud < 40 * kills, "{loud} warnings");
     let report = outage.finish().await;
     assert!(report.duplicates <= kills * REPEATED, "{report}");
@@ -121,7 +115,7 @@ async fn connections_closed_by_the_broker_again_and_again_cost_nothing() {
         outage.rabbit.close_all_connections().await;
         outage.flows().await;
     }
-    let loud = warnings(&outage.relay);
+    let loud = outage.relay.warnings();
     assert!(loud < 20 * closes, "{loud} warnings");
     let report = outage.finish().await;
     assert!(report.duplicates <= closes * REPEATED, "{report}");
@@ -204,7 +198,7 @@ async fn a_frozen_broker_is_noticed_and_named_and_stops_no_shutdown() {
 #[tokio::test]
 async fn a_memory_alarm_is_reported_holds_everything_and_charges_nothing() {
     let mut outage = Outage::prepare(async |scene| scene.set("RELAY__SHUTDOWN_GRACE", "5s")).await;
-    let before = resident(&outage.relay);
+    let before = outage.relay.resident();
     outage.rabbit.raise_memory_alarm().await;
     let relay = &outage.relay;
     eventually("/readyz tells that the broker blocks", async || {
@@ -213,7 +207,7 @@ async fn a_memory_alarm_is_reported_holds_everything_and_charges_nothing() {
     })
     .await;
     outage.writers.write(soak(2000, 50_000)).await;
-    let grown = resident(&outage.relay).saturating_sub(before);
+    let grown = outage.relay.resident().saturating_sub(before);
     assert!(grown < 20 << 20, "{grown} bytes more");
     outage.rabbit.clear_memory_alarm().await;
     outage.relay.ready().await;
@@ -234,12 +228,4 @@ async fn a_memory_alarm_is_reported_holds_everything_and_charges_nothing() {
     outage.flows().await;
     let report = outage.finish().await;
     assert!(report.duplicates <= REPEATED, "only the stop: {report}");
-}
-
-/// Resident memory, in bytes (proc(5), statm, in pages of 4 kB here).
-fn resident(relay: &Relay) -> u64 {
-    let path = format!("/proc/{}/statm", relay.pid().as_raw_nonzero());
-    let statm = std::fs::read_to_string(path).expect("the relay lives");
-    let pages = statm.split(' ').nth(1).expect("a second field");
-    pages.parse::<u64>().expect("a number") * 4096
 }

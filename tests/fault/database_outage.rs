@@ -81,12 +81,6 @@ async fn finish(scene: &Scene, relay: Relay) -> Report {
 const SESSIONS: &str = "SELECT count(*) FROM pg_stat_activity
     WHERE application_name LIKE 'outbox-relay/%' AND datname = current_database()";
 
-fn warnings(relay: &Relay) -> usize {
-    let output = relay.output();
-    let loud = |line: &&String| line.contains(" WARN ") || line.contains(" ERROR ");
-    output.iter().filter(loud).count()
-}
-
 /// F25: an administrator restarts it, then it is killed, under load.
 #[tokio::test]
 async fn a_database_that_is_restarted_or_killed_costs_nothing() {
@@ -103,7 +97,7 @@ async fn a_database_that_is_restarted_or_killed_costs_nothing() {
         outage.flows().await;
         outage.relay.ready().await;
     }
-    let loud = warnings(&outage.relay);
+    let loud = outage.relay.warnings();
     assert!(loud < 60 * rounds, "{loud} warnings");
     let report = outage.finish().await;
     assert!(report.duplicates <= 2 * rounds * REPEATED, "{report}");
@@ -228,7 +222,7 @@ async fn a_database_that_falls_silent_is_noticed_and_nothing_is_published_meanwh
         relay.ready().await;
         scene.drained().await;
     }
-    let loud = warnings(&relay);
+    let loud = relay.warnings();
     assert!(loud < 60, "{loud} warnings:\n{}", relay.output().join("\n"));
     // The sessions that fell silent still stand on the server's side.
     scene

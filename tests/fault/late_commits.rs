@@ -1,15 +1,10 @@
 //! Transactions that are open for long, or end in another order than they began.
 
-use std::time::Duration;
-
 use tokio::time::Instant;
 use tokio_postgres::Client;
 
 use crate::support::postgres::connect;
-use crate::support::scene::{Draft, QUEUE, Scene};
-
-/// Generous, for a machine that does other things; far below what a stuck read would take.
-const AT_ONCE: Duration = Duration::from_secs(5);
+use crate::support::scene::{AT_ONCE, Draft, QUEUE, Scene};
 
 async fn transaction(scene: &Scene) -> Client {
     let client = connect(&scene.database).await;
@@ -30,11 +25,6 @@ async fn insert(client: &Client, key: Option<&str>) -> i64 {
         .get(0)
 }
 
-async fn sent(scene: &Scene, id: i64) {
-    let sql = format!("SELECT sent_at IS NOT NULL FROM outbox.message WHERE id = {id}");
-    scene.until(&sql).await;
-}
-
 /// F20.
 #[tokio::test]
 async fn a_late_commit_delays_nobody_and_is_sent_within_a_poll() {
@@ -45,16 +35,16 @@ async fn a_late_commit_delays_nobody_and_is_sent_within_a_poll() {
     let start = Instant::now();
     let second = scene.write(&[Draft::to(QUEUE).of("b")]).await[0];
     assert!(first < second);
-    sent(&scene, second).await;
+    scene.sent(second).await;
     assert!(start.elapsed() < AT_ONCE, "{:?}", start.elapsed());
     // More goes on meanwhile.
     for _ in 0..5 {
         let next = scene.write(&[Draft::to(QUEUE)]).await[0];
-        sent(&scene, next).await;
+        scene.sent(next).await;
     }
     let start = Instant::now();
     slow.batch_execute("COMMIT").await.expect("a commit");
-    sent(&scene, first).await;
+    scene.sent(first).await;
     assert!(start.elapsed() < AT_ONCE, "{:?}", start.elapsed());
     relay.stop().await;
 }
@@ -78,10 +68,10 @@ async fn rows_of_a_late_transaction_and_of_its_savepoint_are_sent() {
         .await
         .expect("a rollback");
     let other = scene.write(&[Draft::to(QUEUE)]).await[0];
-    sent(&scene, other).await;
+    scene.sent(other).await;
     slow.batch_execute("COMMIT").await.expect("a commit");
-    sent(&scene, outer).await;
-    sent(&scene, inner).await;
+    scene.sent(outer).await;
+    scene.sent(inner).await;
     relay.stop().await;
     let mut ids: Vec<i64> = scene
         .queues
@@ -109,10 +99,7 @@ async fn an_unrelated_open_transaction_delays_nobody() {
     let begin = "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM outbox.message";
     snapshot.batch_execute(begin).await.expect(begin);
     for _ in 0..20 {
-        let start = Instant::now();
-        let row = scene.write(&[Draft::to(QUEUE).of("k")]).await[0];
-        sent(&scene, row).await;
-        assert!(start.elapsed() < AT_ONCE, "{:?}", start.elapsed());
+        scene.flows(Draft::to(QUEUE).of("k")).await;
     }
     relay.stop().await;
     assert_eq!(scene.judge().await.duplicates, 0);

@@ -8,9 +8,12 @@ mod support;
 mod broker_outage;
 mod crash;
 mod database_outage;
+mod destinations;
 mod late_commits;
 mod locked_rows;
+mod poison;
 mod start;
+mod unfit;
 mod unroutable;
 
 /// `short` usually, `long` in a soak.

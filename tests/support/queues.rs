@@ -6,9 +6,9 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use lapin::message::Delivery;
 use lapin::options::{
-    BasicConsumeOptions, BasicPublishOptions, ConfirmSelectOptions, ExchangeDeclareOptions,
-    ExchangeDeleteOptions, QueueBindOptions, QueueDeclareOptions, QueueDeleteOptions,
-    QueuePurgeOptions,
+    BasicConsumeOptions, BasicGetOptions, BasicPublishOptions, ConfirmSelectOptions,
+    ExchangeDeclareOptions, ExchangeDeleteOptions, QueueBindOptions, QueueDeclareOptions,
+    QueueDeleteOptions, QueuePurgeOptions,
 };
 use lapin::types::{AMQPValue, FieldTable};
 use lapin::{BasicProperties, Channel, Connection, ConnectionProperties, ExchangeKind};
@@ -225,6 +225,20 @@ impl Queues {
         let cancelled = self.channel.basic_cancel(tag, Default::default());
         cancelled.await.expect("the consumer can be cancelled");
         letters
+    }
+
+    /// Takes what is in a queue now, in order; also out of one that would refuse a last message.
+    pub async fn take_ready(&self, queue: &str) -> Vec<Letter> {
+        let unacked = BasicGetOptions { no_ack: true };
+        let mut letters = Vec::new();
+        loop {
+            let got = self.channel.basic_get(queue.into(), unacked);
+            let got = timeout(PATIENCE, got).await.expect("in time");
+            let Some(message) = got.expect("the queue exists") else {
+                return letters;
+            };
+            letters.push(Letter::of(&message.delivery));
+        }
     }
 
     /// Waits until a classic queue holds at least so many messages.

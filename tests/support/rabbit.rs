@@ -239,13 +239,17 @@ impl Rabbit {
 /// broker, or the one that `OUTBOX_RELAY_TEST_BROKER_URL` names, where tests must keep apart
 /// by the names they choose ([`unique`]).
 pub async fn vhost() -> Vhost {
-    static SHARED: OnceCell<Rabbit> = OnceCell::const_new();
     if let Ok(url) = std::env::var("OUTBOX_RELAY_TEST_BROKER_URL") {
         let name = url.rsplit('/').next().unwrap_or_default().to_owned();
         return Vhost { url, name };
     }
-    let shared = SHARED.get_or_init(|| Rabbit::launch(None)).await;
-    shared.create_vhost().await
+    shared().await.create_vhost().await
+}
+
+/// The private broker shared by the tests of this process, for those that administer it.
+pub async fn shared() -> &'static Rabbit {
+    static SHARED: OnceCell<Rabbit> = OnceCell::const_new();
+    SHARED.get_or_init(|| Rabbit::launch(None)).await
 }
 
 /// A virtual host of one test.

@@ -84,6 +84,26 @@ impl Relay {
         self.process.output().lines()
     }
 
+    /// How many warnings and errors it has printed.
+    pub fn warnings(&self) -> usize {
+        let output = self.output();
+        let loud = |line: &&String| line.contains(" WARN ") || line.contains(" ERROR ");
+        output.iter().filter(loud).count()
+    }
+
+    /// Its resident memory, in bytes (proc(5), status).
+    ///
+    /// # Panics
+    /// If it has ended.
+    pub fn resident(&self) -> u64 {
+        let path = format!("/proc/{}/status", self.pid().as_raw_nonzero());
+        let status = std::fs::read_to_string(path).expect("it lives");
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+        let kilobytes = line.and_then(|line| line.trim().strip_suffix(" kB"));
+        let kilobytes: u64 = kilobytes.expect("VmRSS").parse().expect("a number");
+        kilobytes * 1024
+    }
+
     /// Waits until it has printed a line that holds `text`.
     ///
     /// # Panics
