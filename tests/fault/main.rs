@@ -12,6 +12,7 @@ mod destinations;
 mod late_commits;
 mod locked_rows;
 mod poison;
+mod silent_queue;
 mod start;
 mod unfit;
 mod unroutable;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tokio::sync::mpsc;
 
 use super::event::{Event, Events};
-use crate::broker::{Channel, ChannelLost};
+use crate::broker::Channel;
 use crate::message::Publication;
 use crate::relay::rules::ChannelNo;
 
@@ -35,12 +35,5 @@ pub(super) async fn publish<C: Channel>(
         lost.unknown
             .extend(batch.iter().map(|publication| publication.id()));
     }
-    let ChannelLost { cause, unknown } = &lost;
-    tracing::warn!(
-        channel = no.0,
-        ?cause,
-        unknown = unknown.len(),
-        "a channel ended"
-    );
     events.report(Event::ChannelLost { no, lost });
 }

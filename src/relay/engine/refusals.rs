@@ -1,36 +1,35 @@
-//! Tells the log of rows that were refused, a bounded number a minute: a million bad rows are
-//! one fault.
+//! Tells the log of rows that were refused and of channels that were lost over them, a bounded
+//! number a minute: a million bad rows are one fault.
 
 use std::time::Duration;
 
 use tracing::warn;
 
-use crate::relay::rules::{Settlement, Verdict};
+use crate::broker::ChannelLost;
+use crate::relay::rules::{ChannelNo, Settlement, Verdict};
 use crate::runtime::Moment;
 
-const LINES: u32 = 10;
+const LINES: u32 = 8;
 const SPAN: Duration = Duration::from_secs(60);
 
-/// How much was said lately.
+/// What was said lately.
 #[derive(Debug)]
 pub(super) struct Refusals {
-    since: Moment,
-    said: u32,
-    unsaid: u64,
+    rows: Ration,
+    channels: Ration,
 }
 
 impl Refusals {
     pub(super) fn new() -> Self {
         Self {
-            since: Moment::ORIGIN,
-            said: 0,
-            unsaid: 0,
+            rows: Ration::new("more rows were refused; see outbox-relay status"),
+            channels: Ration::new("more channels were lost"),
         }
     }
 
     /// Names the row, the reason and what becomes of it. The reasons quote no payload.
     pub(super) fn tell(&mut self, settlement: &Settlement, now: Moment) {
-        if matches!(settlement.verdict, Verdict::Sent(_)) || !self.may_speak(now) {
+        if matches!(settlement.verdict, Verdict::Sent(_)) || !self.rows.may_speak(now) {
             return;
         }
         let row = settlement.id.0;
@@ -56,17 +55,44 @@ impl Refusals {
         }
     }
 
+    /// Names the channel, the cause and how many rows are in doubt.
+    pub(super) fn tell_of_loss(&mut self, no: ChannelNo, lost: &ChannelLost, now: Moment) {
+        if self.channels.may_speak(now) {
+            let ChannelLost { cause, unknown } = lost;
+            let unknown = unknown.len();
+            warn!(channel = no.0, ?cause, unknown, "a channel ended");
+        }
+    }
+}
+
+/// How much may be said about one thing.
+#[derive(Debug)]
+struct Ration {
+    /// Said of what was left unsaid.
+    rest: &'static str,
+    since: Moment,
+    said: u32,
+    unsaid: u64,
+}
+
+impl Ration {
+    fn new(rest: &'static str) -> Self {
+        Self {
+            rest,
+            since: Moment::ORIGIN,
+            said: 0,
+            unsaid: 0,
+        }
+    }
+
     fn may_speak(&mut self, now: Moment) -> bool {
         if now.since(self.since) >= SPAN {
             if self.unsaid > 0 {
-                warn!(
-                    rows = self.unsaid,
-                    "more rows were refused; see outbox-relay status"
-                );
+                warn!(count = self.unsaid, "{}", self.rest);
             }
             *self = Self {
                 since: now,
-                ..Self::new()
+                ..Self::new(self.rest)
             };
         }
         if self.said < LINES {
@@ -84,11 +110,11 @@ mod tests {
 
     #[test]
     fn a_flood_of_refusals_is_a_few_lines_a_minute() {
-        let mut refusals = Refusals::new();
+        let mut ration = Ration::new("more");
         let start = Moment::from_origin(SPAN * 5);
-        let spoken = (0..1000).filter(|_| refusals.may_speak(start)).count();
+        let spoken = (0..1000).filter(|_| ration.may_speak(start)).count();
         assert_eq!(spoken, LINES as usize);
-        assert!(refusals.may_speak(start + SPAN));
-        assert_eq!(refusals.unsaid, 0);
+        assert!(ration.may_speak(start + SPAN));
+        assert_eq!(ration.unsaid, 0);
     }
 }

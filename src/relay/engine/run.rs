@@ -91,7 +91,7 @@ impl<S: Store, B: Broker> Relay<S, B> {
             Arc::clone(&observer),
             stop.clone(),
         ));
-        let channels = settings.limits.channels;
+        let channels = settings.limits.channels_to_open();
         tasks.spawn(link::keep(
             broker,
             channels,
@@ -319,6 +319,7 @@ impl Engine {
         self.channels.remove(&no);
         let undelivered = self.undelivered.remove(&no).unwrap_or_default();
         lost.unknown.extend(undelivered);
+        self.refusals.tell_of_loss(no, &lost, now);
         self.flights.lose(&lost.unknown, now);
         self.flow.lost(no, lost, now);
     }

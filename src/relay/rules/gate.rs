@@ -40,6 +40,8 @@ pub(super) struct Closed {
     since: Moment,
     /// How long what lies behind it may refuse a row before the row is given up.
     patience: Duration,
+    /// Its last refusal was that no answer came at all.
+    silent: bool,
     /// Its patience is over, and the rows held back have been let come.
     expired: bool,
     /// The row that will knock, or is knocking.
@@ -139,6 +141,7 @@ impl Gates {
             failures: 0,
             since: row.now,
             patience,
+            silent: false,
             expired: false,
             probe: Some(row.id),
             shelved_from: None,
@@ -150,9 +153,24 @@ impl Gates {
         if *closed.probe.get_or_insert(row.id) != row.id {
             return Refused::HeldBack;
         }
+        closed.silent = false;
         closed.failures = closed.failures.saturating_add(1);
         closed.until = row.now + delay(closed.failures);
         Refused::KnockAgain(closed.until)
+    }
+
+    /// The refusal just told was that no answer came.
+    pub(super) fn was_silent(&mut self, gate: u64) {
+        if let Some(closed) = self.0.get_mut(&gate) {
+            closed.silent = true;
+        }
+    }
+
+    /// Does this row knock where nobody answered, so that it may wait for long and take its
+    /// channel with it?
+    pub(super) fn knocks_at_silence(&self, gates: [u64; 2], id: RowId) -> bool {
+        let mut closed = gates.iter().filter_map(|gate| self.0.get(gate));
+        closed.any(|closed| closed.silent && closed.probe == Some(id))
     }
 
     /// Gates whose patience has just run out: from where on rows are held back at them.

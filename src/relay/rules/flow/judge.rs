@@ -25,6 +25,8 @@ pub(super) enum Refusal<'a> {
     Unroutable(&'a str),
     /// A full queue, a missing exchange, a right that was taken away.
     Destination(&'a str),
+    /// It did not answer at all: a queue without a leader, perhaps.
+    Silent(&'a str),
 }
 
 /// AMQP reply code of an exchange that does not exist.
@@ -87,14 +89,36 @@ impl Flow {
         match cause {
             LossCause::Closed { code, text } => match unknown.as_slice() {
                 [id] => self.blame(*id, code, &text, now),
-                _ => self.channels.suspect(channel, unknown),
+                _ => self.channels.suspect(unknown),
             },
-            LossCause::Connection { .. } | LossCause::Silent { .. } => {
-                for id in unknown.into_iter().rev() {
-                    self.ready.push_front(id);
+            LossCause::Silent { .. } => {
+                // The oldest is what nobody answered; the others had no time, or share its
+                // destination and are held back with it.
+                let mut unknown = unknown.into_iter();
+                let silent = unknown.next();
+                self.send_again(unknown);
+                if let Some(id) = silent {
+                    self.blame_silence(id, now);
                 }
             }
+            LossCause::Connection { .. } => self.send_again(unknown.into_iter()),
         }
+    }
+
+    /// These go next, in this order.
+    fn send_again(&mut self, ids: impl DoubleEndedIterator<Item = RowId>) {
+        for id in ids.rev() {
+            self.ready.push_front(id);
+        }
+    }
+
+    fn blame_silence(&mut self, id: RowId, now: Moment) {
+        let Some(entry) = self.ledger.get(id) else {
+            return;
+        };
+        let destination = entry.destination;
+        let reason = "no confirm came in time; the queue may have no leader or be overloaded";
+        self.refuse(id, destination, Refusal::Silent(reason), now);
     }
 
     /// What is to be written down, in the order of decision.
@@ -206,7 +230,7 @@ impl Flow {
                 reason,
                 self.limits.unroutable_after,
             ),
-            Refusal::Destination(reason) => (
+            Refusal::Destination(reason) | Refusal::Silent(reason) => (
                 ReasonClass::DestinationRefused,
                 reason,
                 self.limits.destination_after,
@@ -216,6 +240,9 @@ impl Flow {
         let delay = |failures| retry.delay(failures, jitter);
         match self.gates.refused(gate, row, patience, delay) {
             Refused::KnockAgain(at) => {
+                if matches!(refusal, Refusal::Silent(_)) {
+                    self.gates.was_silent(gate);
+                }
                 let reason = reason.to_owned();
                 self.wait(id, now.until(at), Unfit { class, reason }, now);
             }

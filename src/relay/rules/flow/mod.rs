@@ -120,6 +120,14 @@ pub struct Flow {
     draining: bool,
 }
 
+impl FlowLimits {
+    /// How many channels are to be opened: one more than share the load, which probes.
+    #[must_use]
+    pub fn channels_to_open(&self) -> usize {
+        self.channels + 1
+    }
+}
+
 impl Flow {
     /// A flow that owns nothing, is connected to nothing and knows nothing.
     #[must_use]

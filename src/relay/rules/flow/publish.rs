@@ -22,14 +22,7 @@ impl Flow {
         if !self.may_publish() {
             return batches;
         }
-        while let Some((channel, id)) = self.channels.next_suspect() {
-            // It may have been forgotten and taken in anew meanwhile; and what another suspect
-            // has found out needs no second channel to be closed over it.
-            let ready = |entry: &Entry| entry.state == State::Ready;
-            if self.ledger.get(id).is_some_and(ready) && self.passes(id, now) {
-                self.send(channel, id, &mut batches);
-            }
-        }
+        self.send_alone(now, &mut batches);
         self.feed_starved();
         while self.channels.in_flight() < self.limits.max_in_flight {
             let Some(id) = self.ready.pop_front() else {
@@ -45,13 +38,38 @@ impl Flow {
             if !self.passes(id, now) || !self.has_exchange(id) || !self.has_body(id) {
                 continue;
             }
+            if self.knocks_at_silence(id) {
+                self.channels.knock(id);
+                continue;
+            }
             let Some(channel) = self.channels.least_loaded() else {
                 self.ready.push_front(id);
                 break;
             };
             self.send(channel, id, &mut batches);
         }
+        self.send_alone(now, &mut batches);
         batches
+    }
+
+    /// Sends the next row that is to go alone.
+    fn send_alone(&mut self, now: Moment, batches: &mut Batches) {
+        while let Some((channel, id)) = self.channels.next_alone() {
+            // It may have been forgotten and taken in anew meanwhile; and what another suspect
+            // has found out needs no second channel to be closed over it.
+            let ready = |entry: &Entry| entry.state == State::Ready;
+            if self.ledger.get(id).is_some_and(ready) && self.passes(id, now) {
+                self.send(channel, id, batches);
+            }
+        }
+    }
+
+    fn knocks_at_silence(&self, id: RowId) -> bool {
+        let entry = self.ledger.get(id);
+        entry.is_some_and(|entry| {
+            self.gates
+                .knocks_at_silence([entry.exchange, entry.destination], id)
+        })
     }
 
     /// Exchanges that the broker is to be asked for.

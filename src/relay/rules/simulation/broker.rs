@@ -21,6 +21,8 @@ struct Wire {
     sent: VecDeque<Arc<Publication>>,
     /// Decided by the broker, not yet heard by the relay.
     decided: Vec<(RowId, Fate)>,
+    /// Taken by a queue that does not confirm at the moment, with its routing key.
+    unconfirmed: Vec<(RowId, String)>,
 }
 
 /// The broker.
@@ -33,6 +35,8 @@ pub(super) struct Broker {
     pub(super) unbound: HashSet<String>,
     /// Routing keys whose queue is full at the moment.
     pub(super) full: HashSet<String>,
+    /// Routing keys whose queue takes messages and confirms none at the moment.
+    pub(super) silent: HashSet<String>,
     /// What consumers got, in order.
     pub(super) delivered: Vec<RowId>,
 }
@@ -45,6 +49,7 @@ impl Broker {
             missing: HashSet::new(),
             unbound: HashSet::new(),
             full: HashSet::new(),
+            silent: HashSet::new(),
             delivered: Vec::new(),
         }
     }
@@ -77,6 +82,11 @@ impl Broker {
             self.wires[no].sent.push_front(publication);
             return Some(self.close(no, 406));
         }
+        if self.silent.contains(key) {
+            self.delivered.push(id);
+            self.wires[no].unconfirmed.push((id, key.to_owned()));
+            return None;
+        }
         let fate = if self.unbound.contains(key) {
             Fate::NoRoute
         } else if self.full.contains(key) {
@@ -91,6 +101,14 @@ impl Broker {
 
     /// The relay hears of one decided publication, not always the oldest.
     pub(super) fn report(&mut self, no: usize, dice: &mut Dice) -> Option<(RowId, Outcome)> {
+        let silent = &self.silent;
+        let Wire {
+            unconfirmed,
+            decided,
+            ..
+        } = &mut self.wires[no];
+        let confirmed = unconfirmed.extract_if(.., |(_, key)| !silent.contains(key));
+        decided.extend(confirmed.map(|(id, _)| (id, Fate::Routed)));
         let decided = &mut self.wires[no].decided;
         if decided.is_empty() {
             return None;
@@ -110,6 +128,18 @@ impl Broker {
             Fate::Refused => Outcome::Nacked,
         };
         Some((id, outcome))
+    }
+
+    /// The relay has heard everything there was to hear, and has waited too long for the rest.
+    pub(super) fn time_out(&mut self, no: usize) -> Option<ChannelLost> {
+        let wire = &self.wires[no];
+        if wire.unconfirmed.is_empty() || !wire.decided.is_empty() {
+            return None;
+        }
+        let unknown = self.abandon(no);
+        let later_confirmed = false;
+        let cause = LossCause::Silent { later_confirmed };
+        Some(ChannelLost { cause, unknown })
     }
 
     fn close(&mut self, no: usize, code: u16) -> ChannelLost {
@@ -150,7 +180,9 @@ impl Broker {
     fn abandon(&mut self, no: usize) -> Vec<RowId> {
         let wire = std::mem::take(&mut self.wires[no]);
         let decided = wire.decided.into_iter().map(|(id, _)| id);
-        decided
+        let unconfirmed = wire.unconfirmed.into_iter().map(|(id, _)| id);
+        unconfirmed
+            .chain(decided)
             .chain(wire.sent.into_iter().map(|publication| publication.id()))
             .collect()
     }

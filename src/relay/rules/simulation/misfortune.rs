@@ -12,7 +12,7 @@ impl World {
         if self.calm {
             return;
         }
-        match dice.below(9) {
+        match dice.below(10) {
             0 => self.cut_link(dice),
             1 => self.crash(dice),
             2 => {
@@ -25,6 +25,7 @@ impl World {
             5 => toggle(&mut self.broker.unbound, "nowhere"),
             6 => toggle(&mut self.broker.full, "full"),
             7 => self.lock_row(dice),
+            8 => toggle(&mut self.broker.silent, "silent"),
             _ => toggle(&mut self.broker.missing, "events"),
         }
     }

@@ -86,7 +86,7 @@ impl World {
         Self {
             flow: new_flow(seed),
             table,
-            broker: Broker::new(CHANNELS),
+            broker: Broker::new(CHANNELS + 1),
             checks: Checks::default(),
             now: Moment::ORIGIN,
             seed,
@@ -231,6 +231,12 @@ impl World {
         let by = Duration::from_millis(dice.next() % 700);
         self.now = self.now + by;
         self.table.advance(by);
+        let no = dice.below(self.broker.channels());
+        if dice.once_in(8)
+            && let Some(lost) = self.broker.time_out(no)
+        {
+            self.lose(no, lost);
+        }
     }
 
     /// No more misfortune. What the world does not refuse must arrive while it still refuses the
@@ -258,6 +264,7 @@ impl World {
         self.broker.missing.clear();
         self.broker.unbound.clear();
         self.broker.full.clear();
+        self.broker.silent.clear();
         self.settle_down(dice, |world| world.unmarked() == 0);
         self.check_arrival("P1", &|_: &Written| true);
         assert_eq!(self.unmarked(), 0, "P1: rows arrived and were never marked");

@@ -50,11 +50,12 @@ impl World {
             2 => ("events", "nowhere"),
             3 => ("events", "full"),
             4 => ("absent", "x"),
-            5..=12 => ("events", "a"),
+            5 => ("events", "silent"),
+            6..=12 => ("events", "a"),
             13..=16 => ("events", "b"),
             _ => ("", "queue"),
         };
-        let troubled = matches!(routing_key, "nowhere" | "full" | "x");
+        let troubled = matches!(routing_key, "nowhere" | "full" | "x" | "silent");
         let size = if dice.once_in(8) {
             2_001 + dice.below(6_000)
         } else {
