@@ -46,7 +46,12 @@ watch() {
     read -r _ <&3 && exit 0
     # shellcheck disable=SC2046 # one word per process
     kill -KILL $(family "$1")
-    rm -rf "$folder" || rm -rf "$folder"
+    # A server's children may write a little longer than it lives; they are nobody's to wait for.
+    tries=0
+    until rm -rf "$folder" || [ $tries -ge 100 ]; do
+        tries=$((tries + 1))
+        sleep 0.1
+    done
 }
 
 ( (watch $$) & )
