@@ -6,13 +6,16 @@
 mod support;
 
 mod broker_outage;
+mod changes;
 mod crash;
 mod database_outage;
 mod destinations;
 mod late_commits;
 mod locked_rows;
 mod poison;
+mod replicas;
 mod silent_queue;
+mod slow_broker;
 mod start;
 mod unfit;
 mod unroutable;
