@@ -7,12 +7,15 @@ pub mod bench;
 pub mod check;
 pub mod config;
 pub mod exit;
+pub mod explain;
 pub mod grants;
 pub mod health;
 pub mod inbox;
 pub mod migrate;
+pub mod pause;
 pub mod quarantine;
 mod reload;
+pub mod resend;
 pub mod run;
 mod servers;
 pub mod status;
@@ -88,6 +91,14 @@ pub enum Command {
     Topology(topology::Arguments),
     /// Measure the relay beside a bare publisher, on your servers
     Bench(bench::Arguments),
+    /// Tell why a row is not sent, or when it was
+    Explain(explain::Arguments),
+    /// Stop publishing, to one exchange or to all, on every relay
+    Pause(pause::PauseArguments),
+    /// Go on publishing what was paused
+    Resume(pause::ResumeArguments),
+    /// Publish rows again that were sent and are still kept
+    Resend(resend::Arguments),
     /// Create the outbox or bring it up to date
     ///
     /// Safe to run again, by two processes at once, and while applications use the table.
@@ -128,7 +139,13 @@ impl Command {
                 database: true,
                 broker: true,
             },
-            Self::Status(_) | Self::Quarantine(_) | Self::Inbox(_) => Needs {
+            Self::Status(_)
+            | Self::Quarantine(_)
+            | Self::Inbox(_)
+            | Self::Explain(_)
+            | Self::Pause(_)
+            | Self::Resume(_)
+            | Self::Resend(_) => Needs {
                 database: true,
                 broker: false,
             },
@@ -150,8 +167,33 @@ impl Command {
             | Self::Quarantine(_)
             | Self::Inbox(_)
             | Self::Topology(_)
+            | Self::Explain(_)
+            | Self::Pause(_)
+            | Self::Resume(_)
+            | Self::Resend(_)
             | Self::Health(_)
             | Self::Config(_) => Vec::new(),
+        }
+    }
+
+    /// What there is to say it says itself, so that there need be no log.
+    fn tells_all(&self) -> bool {
+        match self {
+            Self::Check(_)
+            | Self::Quarantine(_)
+            | Self::Explain(_)
+            | Self::Pause(_)
+            | Self::Resume(_)
+            | Self::Resend(_)
+            | Self::Inbox(_)
+            | Self::Bench(_) => true,
+            Self::Run(_)
+            | Self::Status(_)
+            | Self::Migrate(_)
+            | Self::Grants(_)
+            | Self::Topology(_)
+            | Self::Health(_)
+            | Self::Config(_) => false,
         }
     }
 
@@ -160,25 +202,29 @@ impl Command {
     /// # Errors
     /// Whatever ends the command early; [`Exit`] knows the exit code.
     pub async fn execute(self, start: Start<'_>) -> anyhow::Result<Exit> {
+        if self.tells_all() {
+            quiet(&start)?;
+        }
+        let config = &start.loaded.config;
         match self {
             Self::Run(arguments) => Box::pin(run::run(&arguments, start)).await,
-            Self::Check(arguments) => {
-                quiet(&start)?;
-                Box::pin(check::run(&arguments, &start.loaded.config, start.out)).await
-            }
-            Self::Status(arguments) => {
-                status::run(&arguments, &start.loaded.config, start.out).await
-            }
+            Self::Check(arguments) => Box::pin(check::run(&arguments, config, start.out)).await,
+            Self::Status(arguments) => status::run(&arguments, config, start.out).await,
             Self::Quarantine(arguments) => {
-                quiet(&start)?;
-                let config = &start.loaded.config;
                 Box::pin(quarantine::run(&arguments, config, start.out, start.err)).await
             }
-            Self::Inbox(arguments) => {
-                quiet(&start)?;
-                Box::pin(inbox::run(&arguments, &start.loaded.config, start.out)).await
-            }
+            Self::Inbox(arguments) => Box::pin(inbox::run(&arguments, config, start.out)).await,
             Self::Topology(arguments) => Ok(topology::run(&arguments, start.out)?),
+            Self::Explain(arguments) => Box::pin(explain::run(&arguments, config, start.out)).await,
+            Self::Pause(arguments) => {
+                Box::pin(pause::pause(&arguments, config, start.out, start.err)).await
+            }
+            Self::Resume(arguments) => {
+                Box::pin(pause::resume(&arguments, config, start.out, start.err)).await
+            }
+            Self::Resend(arguments) => {
+                Box::pin(resend::run(&arguments, config, start.out, start.err)).await
+            }
             Self::Migrate(arguments) => {
                 Ok(migrate::migrate(&arguments, &start.sources, start.out, start.err).await?)
             }
@@ -186,13 +232,9 @@ impl Command {
                 Ok(grants::grants(&arguments, &start.sources, start.out, start.err).await?)
             }
             Self::Bench(arguments) => {
-                quiet(&start)?;
-                let config = &start.loaded.config;
                 Box::pin(bench::run(&arguments, config, start.out, start.err)).await
             }
-            Self::Health(arguments) => {
-                health::run(&arguments, &start.loaded.config, start.out).await
-            }
+            Self::Health(arguments) => health::run(&arguments, config, start.out).await,
             Self::Config(arguments) => config::run(&arguments, &start.loaded, start.out),
         }
     }

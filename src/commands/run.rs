@@ -20,6 +20,7 @@ use crate::relay::rules::FlowLimits;
 use crate::relay::{Ended, Identity, Mode, Relay, Settings};
 use crate::runtime::{Clock, Health, Shutdown};
 use crate::store::postgres::PgStore;
+use crate::store::postgres::operator::Operator;
 use crate::store::postgres::remaining::{Remaining, remaining};
 
 /// A minute is short beside what a person needs who changed a row by hand, and long beside what a
@@ -190,5 +191,11 @@ async fn report(store: &PgStore, out: &mut (dyn Write + Send)) -> anyhow::Result
     writeln!(out, "scheduled for later: {scheduled}")?;
     writeln!(out, "waiting to be retried: {waiting}")?;
     writeln!(out, "in quarantine: {quarantined}")?;
+    let looking = Operator::looking(store).await?;
+    let paused = looking.paused().await;
+    looking.close().await;
+    for one in paused? {
+        writeln!(out, "paused: {}", super::pause::told(&one))?;
+    }
     Ok(())
 }

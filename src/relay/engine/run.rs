@@ -11,13 +11,15 @@ use tracing::{info, warn};
 use super::event::{Event, Events};
 use super::flights::Flights;
 use super::herald::Herald;
+use super::obedience::Obedience;
 use super::observer::{Connections, Observer, Server};
 use super::refusals::Refusals;
 use super::{Relay, Settings, link, reader, settler};
 use crate::broker::{Broker, ChannelLost};
 use crate::message::{Publication, RowId};
 use crate::relay::rules::{
-    ChannelNo, Flow, Partition, PartitionSet, Request, SettleReport, Settlement, Standing, Verdict,
+    ChannelNo, Flow, Partition, PartitionSet, Reading, Request, SettleReport, Settlement, Standing,
+    Verdict,
 };
 use crate::runtime::readiness::{Broker as BrokerHealth, Database, Role};
 use crate::runtime::{Clock, Health, Jitter, Moment};
@@ -136,6 +138,8 @@ struct Engine {
     /// Another relay publishes.
     stands_by: bool,
     refusals: Refusals,
+    obedience: Obedience,
+    draining: bool,
 }
 
 impl Engine {
@@ -164,6 +168,8 @@ impl Engine {
             settler: Database::Disconnected("connecting".to_owned()),
             stands_by: false,
             refusals: Refusals::new(),
+            obedience: Obedience::default(),
+            draining: false,
         }
     }
 
@@ -186,6 +192,7 @@ impl Engine {
             if deadline.is_none() && (drain.is_cancelled() || finished) {
                 deadline = Some(now + settings.shutdown_grace);
                 self.flow.drain();
+                self.draining = true;
                 self.health.role(Role::Draining);
             }
             self.carry_out(now);
@@ -258,12 +265,7 @@ impl Engine {
                 self.database(Side::Reading, Some(&error));
                 self.flow.reader_lost();
             }
-            Event::Read(reading) => {
-                let rows = reading.news.len() + reading.page.len() + reading.due.len();
-                self.observer.read(rows, reading.took);
-                self.flow.took_in(reading, now);
-                self.health.due(!self.flow.standing().nothing_due, now);
-            }
+            Event::Read(reading) => self.take_reading(reading, now),
             Event::Fetched(bodies) => self.flow.fetched(bodies),
             Event::SettlerReady => {
                 self.database(Side::Settling, None);
@@ -304,6 +306,7 @@ impl Engine {
     fn takes_part(&mut self, publishes: bool) {
         self.database(Side::Reading, None);
         self.stands_by = !publishes;
+        self.obedience = Obedience::default();
         let (role, held) = if publishes {
             (Role::Active, PartitionSet::ALL)
         } else {
@@ -313,6 +316,18 @@ impl Engine {
         let first = held.contains(Partition(0));
         let held = u16::try_from(held.len()).unwrap_or(u16::MAX);
         self.health.partitions(held, first);
+    }
+
+    fn take_reading(&mut self, reading: Reading, now: Moment) {
+        let rows = reading.news.len() + reading.page.len() + reading.due.len();
+        self.observer.read(rows, reading.took);
+        if let Some(role) = self.obedience.heard(&reading.pauses)
+            && !self.draining
+        {
+            self.health.role(role);
+        }
+        self.flow.took_in(reading, now);
+        self.health.due(!self.flow.standing().nothing_due, now);
     }
 
     fn take_loss(&mut self, no: ChannelNo, mut lost: ChannelLost, now: Moment) {

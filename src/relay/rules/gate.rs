@@ -9,6 +9,7 @@ use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::Duration;
 
+use super::Pause;
 use super::lane::destination_hash;
 use crate::message::RowId;
 use crate::runtime::Moment;
@@ -90,9 +91,17 @@ pub(super) enum Passage {
     Shut,
 }
 
-/// All gates that are closed; every other is open.
+/// The gate that every row passes: barred while everything is paused.
+const EVERYTHING: u64 = 0;
+
+/// All gates that are closed or barred; every other is open.
 #[derive(Debug, Default)]
-pub(super) struct Gates(HashMap<u64, Closed>);
+pub(super) struct Gates {
+    closed: HashMap<u64, Closed>,
+    /// Gates before exchanges that an operator paused. Nobody knocks at these. The lowest row
+    /// not kept in memory because of each.
+    barred: HashMap<u64, Option<i64>>,
+}
 
 impl Gates {
     /// Whether `id` may pass both gates. It becomes the probe of a closed gate that has none,
@@ -104,7 +113,11 @@ impl Gates {
         }
         let mut at: Option<Moment> = None;
         for gate in gates {
-            if let Some(closed) = self.0.get_mut(&gate).filter(|closed| !closed.gives_up(row)) {
+            if let Some(closed) = self
+                .closed
+                .get_mut(&gate)
+                .filter(|closed| !closed.gives_up(row))
+            {
                 closed.probe = Some(row.id);
                 at = at.max(Some(closed.until));
             }
@@ -112,17 +125,43 @@ impl Gates {
         at.map_or(Passage::Free, Passage::Probe)
     }
 
-    /// Is one of these closed, with another row to knock at it?
+    /// Bars the gates of what is paused, and no others. Returns from where on rows are to be
+    /// found that may come again.
+    pub(super) fn bar(&mut self, pauses: &[Pause]) -> Option<i64> {
+        let gate = |pause: &Pause| pause.exchange.as_deref().map_or(EVERYTHING, exchange_gate);
+        let mut lifted = std::mem::take(&mut self.barred);
+        for gate in pauses.iter().map(gate) {
+            let from = lifted.remove(&gate).flatten();
+            self.barred.insert(gate, from);
+        }
+        lifted.into_values().flatten().min()
+    }
+
+    /// Is one of these barred?
+    pub(super) fn is_barred(&self, [exchange, _]: [u64; 2]) -> bool {
+        let barred = |gate| self.barred.contains_key(gate);
+        !self.barred.is_empty() && (barred(&EVERYTHING) || barred(&exchange))
+    }
+
+    /// Is one of these barred, or closed with another row to knock at it?
     pub(super) fn shut_out(&self, gates: [u64; 2], row: Traveller) -> bool {
+        if self.is_barred(gates) {
+            return true;
+        }
         let shut = |closed: &Closed| closed.probe.is_some_and(|probe| probe != row.id);
-        let mut closed = gates.iter().filter_map(|gate| self.0.get(gate));
+        let mut closed = gates.iter().filter_map(|gate| self.closed.get(gate));
         closed.any(|closed| shut(closed) && !closed.gives_up(row))
     }
 
-    /// Notes that rows from this id on are not kept because one of these is closed.
+    /// Notes that rows from this id on are not kept because one of these is closed or barred.
     pub(super) fn shelve(&mut self, gates: [u64; 2], id: i64) {
+        for gate in [EVERYTHING, gates[0]] {
+            if let Some(from) = self.barred.get_mut(&gate) {
+                *from = Some(from.map_or(id, |from| from.min(id)));
+            }
+        }
         for gate in gates {
-            if let Some(closed) = self.0.get_mut(&gate) {
+            if let Some(closed) = self.closed.get_mut(&gate) {
                 closed.shelved_from = Some(closed.shelved_from.map_or(id, |from| from.min(id)));
             }
         }
@@ -136,7 +175,7 @@ impl Gates {
         patience: Duration,
         delay: impl FnOnce(u32) -> Duration,
     ) -> Refused {
-        let closed = self.0.entry(gate).or_insert(Closed {
+        let closed = self.closed.entry(gate).or_insert(Closed {
             until: row.now,
             failures: 0,
             since: row.now,
@@ -161,7 +200,7 @@ impl Gates {
 
     /// The refusal just told was that no answer came.
     pub(super) fn was_silent(&mut self, gate: u64) {
-        if let Some(closed) = self.0.get_mut(&gate) {
+        if let Some(closed) = self.closed.get_mut(&gate) {
             closed.silent = true;
         }
     }
@@ -169,7 +208,7 @@ impl Gates {
     /// Does this row knock where nobody answered, so that it may wait for long and take its
     /// channel with it?
     pub(super) fn knocks_at_silence(&self, gates: [u64; 2], id: RowId) -> bool {
-        let mut closed = gates.iter().filter_map(|gate| self.0.get(gate));
+        let mut closed = gates.iter().filter_map(|gate| self.closed.get(gate));
         closed.any(|closed| closed.silent && closed.probe == Some(id))
     }
 
@@ -178,7 +217,7 @@ impl Gates {
         let over =
             |closed: &&mut Closed| !closed.expired && now.since(closed.since) >= closed.patience;
         let mut from: Option<i64> = None;
-        for closed in self.0.values_mut().filter(over) {
+        for closed in self.closed.values_mut().filter(over) {
             closed.expired = true;
             from = [from, closed.shelved_from].into_iter().flatten().min();
         }
@@ -187,7 +226,7 @@ impl Gates {
 
     /// Gates at which somebody should have knocked by then, and who.
     pub(super) fn overdue(&self, by: Moment) -> Vec<(u64, RowId)> {
-        let overdue = self.0.iter().filter(|(_, closed)| closed.until <= by);
+        let overdue = self.closed.iter().filter(|(_, closed)| closed.until <= by);
         overdue
             .filter_map(|(gate, closed)| Some((*gate, closed.probe?)))
             .collect()
@@ -195,10 +234,10 @@ impl Gates {
 
     /// A row got through: the gate opens. Returns what it was, if it had been closed.
     pub(super) fn passed(&mut self, gate: u64) -> Option<Closed> {
-        if self.0.is_empty() {
+        if self.closed.is_empty() {
             None
         } else {
-            self.0.remove(&gate)
+            self.closed.remove(&gate)
         }
     }
 
@@ -206,7 +245,7 @@ impl Gates {
     pub(super) fn withdrew(&mut self, gates: [u64; 2], id: RowId) -> Option<i64> {
         let mut from: Option<i64> = None;
         for gate in gates {
-            let Some(closed) = self.0.get_mut(&gate) else {
+            let Some(closed) = self.closed.get_mut(&gate) else {
                 continue;
             };
             if closed.probe == Some(id) {
@@ -214,19 +253,20 @@ impl Gates {
                 if let Some(shelved) = closed.shelved_from.take() {
                     from = Some(from.map_or(shelved, |from| from.min(shelved)));
                 } else {
-                    self.0.remove(&gate);
+                    self.closed.remove(&gate);
                 }
             }
         }
         from
     }
 
+    /// Is none closed?
     pub(super) fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.closed.is_empty()
     }
 
     pub(super) fn closed(&self) -> usize {
-        self.0.len()
+        self.closed.len()
     }
 }
 
@@ -274,6 +314,29 @@ mod tests {
         let next = Moment::ORIGIN + SECOND;
         assert_eq!(gates.passage([1, 7], row(8, 0)), Passage::Probe(next));
         assert_eq!(gates.passage([1, 7], row(9, 0)), Passage::Shut);
+    }
+
+    #[test]
+    fn a_barred_gate_lets_nobody_knock_and_remembers_from_where_on_rows_wait() {
+        let pause = |exchange: Option<&str>| Pause {
+            exchange: exchange.map(str::to_owned),
+            by: "ann".to_owned(),
+            reason: "deploy".to_owned(),
+        };
+        let mut gates = Gates::default();
+        let [orders, others] = [gates_of("orders", "q"), gates_of("others", "q")];
+        assert_eq!(gates.bar(&[pause(Some("orders"))]), None);
+        assert_eq!(gates.passage(orders, row(3, 0)), Passage::Shut);
+        assert_eq!(gates.passage(others, row(4, 0)), Passage::Free);
+        gates.shelve(orders, 3);
+        assert_eq!(gates.bar(&[pause(Some("orders")), pause(None)]), None);
+        assert_eq!(gates.passage(others, row(4, 0)), Passage::Shut);
+        gates.shelve(others, 4);
+        assert_eq!(gates.bar(&[pause(Some("orders"))]), Some(4));
+        assert_eq!(gates.passage(others, row(4, 0)), Passage::Free);
+        assert_eq!(gates.passage(orders, row(3, 0)), Passage::Shut);
+        assert_eq!(gates.bar(&[]), Some(3));
+        assert_eq!(gates.passage(orders, row(3, 0)), Passage::Free);
     }
 
     #[test]

@@ -16,7 +16,8 @@
 //!   **catching up** when that holds up to the cursor of the running pass, and **shelved from**
 //!   an id when rows from that id on were deliberately not kept.
 //! * A **pass** pages through the pending rows by id, from a cursor to the end.
-//! * A **gate** stands before an exchange or a destination and closes when it refuses.
+//! * A **gate** stands before an exchange or a destination and closes when it refuses, or when an
+//!   operator **bars** it.
 
 mod channels;
 mod coverage;
@@ -25,6 +26,7 @@ mod gate;
 mod lane;
 mod ledger;
 mod partition;
+mod pause;
 mod reading;
 mod settlement;
 #[cfg(test)]
@@ -35,6 +37,7 @@ pub use channels::ChannelNo;
 pub use flow::{Batches, Flow, FlowLimits, Request, Standing};
 pub use lane::Lane;
 pub use partition::{Partition, PartitionSet};
+pub use pause::Pause;
 pub use reading::{DueMark, Fetched, Found, Position, ReadRequest, Reading};
 pub use settlement::{SettleReport, Settlement, Ticket, Verdict};
 pub use snapshot::{Snapshot, SnapshotSyntax};

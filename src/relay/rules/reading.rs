@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use super::{Lane, Partition, PartitionSet, Snapshot};
+use super::{Lane, Partition, PartitionSet, Pause, Snapshot};
 use crate::message::{Body, OutboxRow, RowId};
 
 /// Up to where a due index has been read: everything at or before `(at, id)` was delivered.
@@ -68,6 +68,8 @@ pub struct Reading {
     pub due: Vec<Found>,
     /// More rows are due already than this read was allowed to bring.
     pub more_due: bool,
+    /// Everything that is paused.
+    pub pauses: Vec<Pause>,
 }
 
 /// A pending row that a read found.

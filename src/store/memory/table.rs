@@ -8,8 +8,8 @@ use uuid::Uuid;
 
 use crate::message::{Body, OutboxRow, RowId, Unfit};
 use crate::relay::rules::{
-    DueMark, Fetched, Found, Partition, Position, ReadRequest, Reading, SettleReport, Settlement,
-    Snapshot, Verdict,
+    DueMark, Fetched, Found, Partition, Pause, Position, ReadRequest, Reading, SettleReport,
+    Settlement, Snapshot, Verdict,
 };
 use crate::store::measures::Count;
 use crate::store::{Announcement, Measures};
@@ -39,6 +39,8 @@ pub struct Table {
     rows: BTreeMap<i64, StoredRow>,
     /// Rows that were moved to quarantine, with the reason.
     pub quarantined: BTreeMap<i64, (StoredRow, Unfit)>,
+    /// What an operator paused.
+    pub pauses: Vec<Pause>,
     /// Signs of life of relays.
     pub instances: BTreeMap<Uuid, Announcement>,
     open: BTreeMap<u64, Vec<StoredRow>>,
@@ -56,6 +58,7 @@ impl Default for Table {
         Self {
             rows: BTreeMap::new(),
             quarantined: BTreeMap::new(),
+            pauses: Vec::new(),
             instances: BTreeMap::new(),
             open: BTreeMap::new(),
             next_xid: 100,
@@ -190,6 +193,7 @@ impl Table {
             walked_to,
             due,
             more_due: more_retry || more_available,
+            pauses: self.pauses.clone(),
         }
     }
 
@@ -236,10 +240,8 @@ impl Table {
             .map(|row| self.found(row))
             .collect();
         let full = walked.len() == request.page_limit;
-        (
-            page,
-            full.then(|| walked.last().map_or(after, |row| row.row.id.0)),
-        )
+        let walked_to = full.then(|| walked.last().map_or(after, |row| row.row.id.0));
+        (page, walked_to)
     }
 
     fn due(
@@ -281,14 +283,11 @@ impl Table {
     }
 
     fn found(&self, stored: &StoredRow) -> Found {
-        let wait = stored
-            .retry_at
-            .and_then(|at| at.duration_since(self.now).ok());
+        let ahead = |at: SystemTime| at.duration_since(self.now).ok();
+        let wait = stored.retry_at.and_then(ahead);
         let wait = wait.filter(|wait| !wait.is_zero());
-        let since = stored
-            .row
-            .created_at
-            .max(stored.available_at.unwrap_or(SystemTime::UNIX_EPOCH));
+        let available = stored.available_at.unwrap_or(SystemTime::UNIX_EPOCH);
+        let since = stored.row.created_at.max(available);
         let age = self.now.duration_since(since).unwrap_or_default();
         let key = stored.row.ordering_key.as_deref().map(hash);
         let size = stored.row.payload.buffered();

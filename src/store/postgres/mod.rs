@@ -1,6 +1,7 @@
 //! The store on PostgreSQL 13 to 18: sessions, schema, and all SQL.
 
 pub mod connect;
+pub mod explain;
 pub mod facts;
 mod gate;
 pub mod grants;
@@ -10,10 +11,12 @@ pub mod inbox_grants;
 mod instance;
 mod measure;
 pub mod operator;
+pub mod pause;
 pub mod quarantine;
 mod read_sql;
 pub mod reader;
 pub mod remaining;
+pub mod resend;
 mod row;
 pub mod schema;
 pub mod scratch;

@@ -32,6 +32,10 @@ pub struct Act {
 /// Rows that one transaction takes at most.
 pub const BATCH: i64 = 500;
 
+/// Bytes of payload, as stored, that one transaction takes at most, but for a first row that is
+/// larger by itself.
+pub(super) const BATCH_BYTES: i64 = 32 << 20;
+
 /// What one transaction did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Batch {

@@ -42,7 +42,7 @@ fn columns() -> String {
 /// $6 page after this id, $7 rows of the page, $8 and $9 retry mark, $10 and $11 available mark.
 pub(super) fn read(outbox: &Outbox) -> String {
     let relation = outbox.quoted();
-    let (news, page) = (news(&relation), page(&relation));
+    let (head, news, page) = (head(outbox), news(&relation), page(&relation));
     let (retry, available) = (
         due(&relation, "retry_at", 8, 9),
         due(&relation, "available_at", 10, 11),
@@ -62,7 +62,7 @@ pub(super) fn read(outbox: &Outbox) -> String {
            CASE WHEN stored <= {INLINE_LIMIT} THEN payload END \
          FROM (\
            SELECT *, pg_catalog.pg_column_size(payload) AS stored FROM (\
-             {HEAD_ROW} \
+             {head} \
              UNION ALL (SELECT {NEWS}, news.* FROM ({news}) AS news) \
              UNION ALL (SELECT {PAGE}, page.* FROM ({page}) AS page) \
              UNION ALL (SELECT {DUE_RETRY}, due.* FROM ({retry}) AS due) \
@@ -72,16 +72,24 @@ pub(super) fn read(outbox: &Outbox) -> String {
     )
 }
 
-/// The snapshot and the server, in the columns of a row.
-const HEAD_ROW: &str = "SELECT 0 AS part, NULL::bigint AS id, \
-     pg_catalog.pg_current_snapshot()::text AS message_id, \
-     pg_catalog.pg_is_in_recovery()::text AS exchange, \
-     pg_catalog.pg_postmaster_start_time()::text AS routing_key, \
-     NULL::text AS ordering_key, NULL::jsonb AS headers, NULL::text AS type, \
-     NULL::text AS correlation_id, NULL::text AS content_type, NULL::jsonb AS properties, \
-     pg_catalog.statement_timestamp() AS created_at, NULL::int AS attempts, \
-     NULL::timestamptz AS retry_at, NULL::timestamptz AS available_at, \
-     NULL AS payload, NULL::bigint AS hash";
+/// The snapshot, the server and what is paused, in the columns of a row.
+fn head(outbox: &Outbox) -> String {
+    format!(
+        "SELECT {HEAD} AS part, NULL::bigint AS id, \
+           pg_catalog.pg_current_snapshot()::text AS message_id, \
+           pg_catalog.pg_is_in_recovery()::text AS exchange, \
+           pg_catalog.pg_postmaster_start_time()::text AS routing_key, \
+           NULL::text AS ordering_key, \
+           (SELECT pg_catalog.jsonb_agg(pg_catalog.jsonb_build_array(exchange, by_whom, reason)) \
+            FROM {} WHERE until IS NULL OR until > pg_catalog.statement_timestamp()) AS headers, \
+           NULL::text AS type, \
+           NULL::text AS correlation_id, NULL::text AS content_type, NULL::jsonb AS properties, \
+           pg_catalog.statement_timestamp() AS created_at, NULL::int AS attempts, \
+           NULL::timestamptz AS retry_at, NULL::timestamptz AS available_at, \
+           NULL AS payload, NULL::bigint AS hash",
+        outbox.sibling("pause")
+    )
+}
 
 /// Rows whose transactions the last snapshot did not see as over.
 fn news(relation: &str) -> String {

@@ -130,6 +130,7 @@ impl PgReader {
         }
         Ok(Reading {
             took: Clock.now().since(asked),
+            pauses: head.pauses()?,
             ..reading(request, snapshot, now, &lines)?
         })
     }
@@ -318,13 +319,11 @@ fn reading(
             news.push(line.found()?);
         }
     }
-    let mut page = Vec::new();
-    for line in part(PAGE).filter(|line| line.usable) {
-        page.push(line.found()?);
-    }
-    let walked = part(PAGE).count();
+    let page = part(PAGE).filter(|line| line.usable);
+    let page = page.map(Line::found).collect::<Result<_, _>>()?;
     let last = part(PAGE).map(|line| line.id).max();
-    let after = request.page_after.filter(|_| walked == request.page_limit);
+    let full = part(PAGE).count() == request.page_limit;
+    let after = request.page_after.filter(|_| full);
     let walked_to = after.map(|after| last.unwrap_or(after));
     let mut due = Vec::new();
     let since = request.since.as_ref();
@@ -357,6 +356,7 @@ fn reading(
         walked_to,
         due,
         more_due: more_retry || more_available,
+        pauses: Vec::new(),
     })
 }
 

@@ -7,8 +7,8 @@ use tokio_postgres::Row;
 use super::sqlstate::store_error;
 use super::values::PayloadBytes;
 use crate::message::{Body, OutboxRow, RowId};
-use crate::relay::rules::{Found, Partition};
-use crate::store::StoreError;
+use crate::relay::rules::{Found, Partition, Pause};
+use crate::store::{Fault, StoreError};
 
 /// One line of the answer to a read.
 pub(super) struct Line {
@@ -70,6 +70,21 @@ impl Line {
             get(&self.row, column::ROUTING_KEY)?,
             get(&self.row, column::CREATED_AT)?,
         ))
+    }
+
+    /// The head's pauses.
+    pub(super) fn pauses(&self) -> Result<Vec<Pause>, StoreError> {
+        let Some(text) = get::<Option<&str>>(&self.row, column::HEADERS)? else {
+            return Ok(Vec::new());
+        };
+        let pauses: Vec<(Option<String>, String, String)> = serde_json::from_str(text)
+            .map_err(|error| StoreError::Other(Fault::new("read pauses", error.to_string())))?;
+        let pause = |(exchange, by, reason)| Pause {
+            exchange,
+            by,
+            reason,
+        };
+        Ok(pauses.into_iter().map(pause).collect())
     }
 
     pub(super) fn found(&self) -> Result<Found, StoreError> {

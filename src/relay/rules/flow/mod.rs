@@ -118,6 +118,8 @@ pub struct Flow {
     linked: bool,
     blocked: bool,
     draining: bool,
+    /// A read came since the connection to the broker stands: what was paused meanwhile is known.
+    heard: bool,
 }
 
 impl FlowLimits {
@@ -164,6 +166,7 @@ impl Flow {
             linked: false,
             blocked: false,
             draining: false,
+            heard: false,
         }
     }
 
@@ -238,6 +241,7 @@ impl Flow {
     pub fn link_up(&mut self, frame_max: u32) {
         self.rules.frame_max = frame_max;
         self.linked = true;
+        self.heard = false;
         self.blocked = false;
         self.quiet = false;
     }

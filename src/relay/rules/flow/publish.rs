@@ -156,7 +156,7 @@ impl Flow {
         // A crash sends again what is not written down: not more than another window of it.
         let backlog = self.ledger.settling() < self.limits.max_in_flight;
         let allowed = self.can_read && self.can_settle && !self.draining;
-        allowed && self.linked && !self.blocked && backlog
+        allowed && self.linked && self.heard && !self.blocked && backlog
     }
 
     /// A gate whose probe does not come back gets another: the row may have been deleted, or be

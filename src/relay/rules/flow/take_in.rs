@@ -27,6 +27,10 @@ impl Flow {
         }
         self.reading = None;
         self.last_read = Some(now);
+        self.heard = true;
+        if let Some(from) = self.gates.bar(&reading.pauses) {
+            self.coverage.want_all_after(from - 1);
+        }
         if let Some(missed) = self.ledger.forget_before(reading.seq) {
             self.coverage.want_all_after(missed.0 - 1);
         }

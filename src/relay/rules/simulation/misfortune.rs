@@ -5,14 +5,14 @@ use std::collections::HashSet;
 use super::dice::Dice;
 use super::world::{Settling, World, new_flow};
 use crate::message::RowId;
-use crate::relay::rules::{SettleReport, Settlement, Ticket, Verdict};
+use crate::relay::rules::{Pause, SettleReport, Settlement, Ticket, Verdict};
 
 impl World {
     pub(super) fn misfortune(&mut self, dice: &mut Dice) {
         if self.calm {
             return;
         }
-        match dice.below(10) {
+        match dice.below(12) {
             0 => self.cut_link(dice),
             1 => self.crash(dice),
             2 => {
@@ -26,6 +26,8 @@ impl World {
             6 => toggle(&mut self.broker.full, "full"),
             7 => self.lock_row(dice),
             8 => toggle(&mut self.broker.silent, "silent"),
+            9 => self.pause(Some("events")),
+            10 => self.pause(None),
             _ => toggle(&mut self.broker.missing, "events"),
         }
     }
@@ -106,6 +108,20 @@ impl World {
             .collect();
         self.to_settle
             .extend(batch.into_iter().filter(|s| !done.contains(&s.ticket)));
+    }
+
+    /// An operator pauses, or resumes.
+    fn pause(&mut self, exchange: Option<&str>) {
+        let pauses = &mut self.table.pauses;
+        let before = pauses.len();
+        pauses.retain(|pause| pause.exchange.as_deref() != exchange);
+        if pauses.len() == before {
+            pauses.push(Pause {
+                exchange: exchange.map(str::to_owned),
+                by: "ann".to_owned(),
+                reason: "deploy".to_owned(),
+            });
+        }
     }
 
     fn lock_row(&mut self, dice: &mut Dice) {

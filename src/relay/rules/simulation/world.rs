@@ -10,7 +10,8 @@ use super::writers::Writer;
 use crate::broker::ChannelLost;
 use crate::message::{RowId, Rules};
 use crate::relay::rules::{
-    ChannelNo, Fetched, Flow, FlowLimits, PartitionSet, Reading, Request, SettleReport, Settlement,
+    ChannelNo, Fetched, Flow, FlowLimits, PartitionSet, Pause, Reading, Request, SettleReport,
+    Settlement,
 };
 use crate::runtime::{Jitter, Moment, RetryPolicy};
 use crate::store::memory::Table;
@@ -46,6 +47,8 @@ pub(super) struct World {
     /// Keys whose lock a writer holds.
     pub(super) locked_keys: HashMap<String, u64>,
     pub(super) calm: bool,
+    /// What the relay was last told is paused.
+    heard: Vec<Pause>,
 }
 
 pub(super) fn new_flow(seed: u64) -> Flow {
@@ -97,6 +100,7 @@ impl World {
             writers: Vec::new(),
             locked_keys: HashMap::new(),
             calm: false,
+            heard: Vec::new(),
         }
     }
 
@@ -125,6 +129,16 @@ impl World {
     /// Does what the rules decided.
     fn pump(&mut self) {
         for (channel, batch) in self.flow.publications(self.now) {
+            for publication in &batch {
+                let exchange = publication.exchange().as_str();
+                let stops = |pause: &Pause| pause.exchange.as_deref().is_none_or(|e| e == exchange);
+                let paused = self.heard.iter().any(stops);
+                assert!(
+                    !paused,
+                    "row {} was published while paused",
+                    publication.id()
+                );
+            }
             self.broker.send(channel.0, batch);
         }
         self.to_settle.extend(self.flow.take_settlements());
@@ -152,6 +166,7 @@ impl World {
                 Some(Errand::Fetched(self.table.fetch(&ids, room)))
             }
             Some(Errand::Read(reading)) => {
+                self.heard.clone_from(&reading.pauses);
                 self.flow.took_in(reading, self.now);
                 None
             }
@@ -258,6 +273,7 @@ impl World {
             }
         }
         self.broker.missing.remove("events");
+        self.table.pauses.clear();
         let untroubled = self.checks.untroubled_keys();
         self.settle_down(dice, |world| world.missing(&untroubled).is_empty());
         self.check_arrival("P6", &untroubled);

@@ -12,16 +12,12 @@ use serde_json::Value;
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
-use super::operator::{Operator, Parameter, digest, size};
+use super::operator::{BATCH_BYTES, Operator, Parameter, digest, size};
 use super::row::get;
 use super::values::PayloadBytes;
 use crate::store::StoreError;
 
 pub use replay::{Obstacles, Replay};
-
-/// Bytes of payload, as stored, that one transaction takes at most, but for a first row that is
-/// larger by itself.
-const BATCH_BYTES: i64 = 32 << 20;
 
 /// Which rows are meant: those that fit everything that is given.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -1,0 +1,167 @@
+//! `outbox-relay explain`: why a row is not sent, or when it was.
+
+mod verdict;
+
+use std::io::Write;
+
+use clap::Args;
+use serde_json::{Value, json};
+
+use super::exit::Exit;
+use super::servers;
+use super::status::json::time_of;
+use crate::config::Config;
+use crate::relay::HEARTBEAT;
+use crate::store::StoreError;
+use crate::store::postgres::explain::Standing;
+use crate::store::postgres::operator::Operator;
+use verdict::{Circumstances, Verdict};
+
+/// Of the JSON output; raised when a field changes its meaning or goes.
+const VERSION: u32 = 1;
+
+/// Tell why a row is not sent, or when it was.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  outbox-relay explain 4711
+  outbox-relay explain invoice:842:send --json | jq -r '.rows[].state'
+
+Exit codes: 0 told; 1 no such row; 75 the database cannot be reached; 78 configuration.")]
+pub struct Arguments {
+    /// The row's id, or its message_id
+    #[arg(value_name = "ID")]
+    id: String,
+    /// For scripts
+    #[arg(long)]
+    json: bool,
+}
+
+/// Looks and tells.
+///
+/// # Errors
+/// When the database cannot be asked, or `out` cannot be written to.
+pub async fn run(
+    arguments: &Arguments,
+    config: &Config,
+    out: &mut (dyn Write + Send),
+) -> anyhow::Result<Exit> {
+    let store = servers::store(config)?;
+    let operator = Operator::looking(&store).await?;
+    let found = look(&operator, &arguments.id).await;
+    operator.close().await;
+    let found = found?;
+    if arguments.json {
+        let rows: Vec<_> = found.iter().map(object).collect();
+        let told = json!({ "version": VERSION, "rows": rows });
+        writeln!(out, "{}", serde_json::to_string_pretty(&told)?)?;
+    } else {
+        for (row, verdict) in &found {
+            writeln!(
+                out,
+                "Row {} ({}) {}",
+                row.id,
+                row.message_id,
+                verdict.sentence()
+            )?;
+            if let Some(remedy) = verdict.remedy() {
+                writeln!(out, "  {remedy}")?;
+            }
+        }
+        if found.is_empty() {
+            writeln!(
+                out,
+                "No row has the id or message_id {}: it was never committed, was discarded, or was \
+                 removed after having been sent.",
+                arguments.id
+            )?;
+        }
+    }
+    Ok(if found.is_empty() {
+        Exit::Failed
+    } else {
+        Exit::Done
+    })
+}
+
+/// What names a row, wherever it is.
+struct Named {
+    id: i64,
+    message_id: String,
+    exchange: String,
+    routing_key: String,
+    ordering_key: Option<String>,
+}
+
+async fn look(operator: &Operator, id: &str) -> Result<Vec<(Named, Verdict)>, StoreError> {
+    let mut found = Vec::new();
+    for row in operator.standing(id).await? {
+        let verdict = judge(operator, &row).await?;
+        found.push((
+            Named {
+                id: row.id,
+                message_id: row.message_id,
+                exchange: row.exchange,
+                routing_key: row.routing_key,
+                ordering_key: row.ordering_key,
+            },
+            verdict,
+        ));
+    }
+    for entry in operator.given_up(id).await? {
+        found.push((
+            Named {
+                id: entry.id,
+                message_id: entry.message_id.clone(),
+                exchange: entry.exchange.clone(),
+                routing_key: entry.routing_key.clone(),
+                ordering_key: entry.ordering_key.clone(),
+            },
+            Verdict::Quarantined(entry),
+        ));
+    }
+    Ok(found)
+}
+
+async fn judge(operator: &Operator, row: &Standing) -> Result<Verdict, StoreError> {
+    if let Some(settled) = Verdict::by_itself(row) {
+        return Ok(settled);
+    }
+    if let Some(earlier) = operator.ahead_of(row).await? {
+        let why = judge_alone(operator, &earlier).await?;
+        return Ok(Verdict::Behind {
+            id: earlier.id,
+            key: row.ordering_key.clone().unwrap_or_default(),
+            why: Box::new(why),
+        });
+    }
+    judge_alone(operator, row).await
+}
+
+/// The row is not behind another.
+async fn judge_alone(operator: &Operator, row: &Standing) -> Result<Verdict, StoreError> {
+    let circumstances = Circumstances {
+        held: operator.held(&row.exchange).await?,
+        senders: operator.senders((HEARTBEAT * 3).as_secs_f64()).await?,
+        lease: operator.lease(row.partition).await?,
+    };
+    Ok(Verdict::of(row, circumstances))
+}
+
+fn object((row, verdict): &(Named, Verdict)) -> Value {
+    let mut object = json!({
+        "id": row.id,
+        "message_id": row.message_id,
+        "exchange": row.exchange,
+        "routing_key": row.routing_key,
+        "ordering_key": row.ordering_key,
+        "state": verdict.word(),
+        "sentence": format!("Row {} ({}) {}", row.id, row.message_id, verdict.sentence()),
+        "remedy": verdict.remedy(),
+    });
+    let facts = verdict.facts(&time_of);
+    if let (Value::Object(all), Value::Object(facts)) = (&mut object, facts) {
+        all.extend(facts);
+    }
+    object
+}

@@ -1,0 +1,253 @@
+//! What the facts about a row mean: one state, one sentence, one remedy. Asks nobody.
+
+use std::time::SystemTime;
+
+use serde_json::{Value, json};
+
+use super::super::status::text::clock;
+use crate::store::postgres::explain::{Held, Lease, Sender, Standing};
+use crate::store::postgres::quarantine::Entry;
+
+/// What is around a row that is due.
+pub(super) struct Circumstances {
+    pub(super) held: Option<Held>,
+    /// The most useful first.
+    pub(super) senders: Vec<Sender>,
+    pub(super) lease: Option<Lease>,
+}
+
+/// Attempts that failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Failures {
+    attempts: i32,
+    error: Option<String>,
+}
+
+/// The state that a row is in.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Verdict {
+    Sent(SystemTime),
+    Scheduled(SystemTime),
+    Retry {
+        at: SystemTime,
+        failures: Failures,
+    },
+    Behind {
+        id: i64,
+        key: String,
+        why: Box<Verdict>,
+    },
+    Paused(Held),
+    NoRelay {
+        last: Option<Sender>,
+    },
+    RelayWaits(Sender),
+    Due {
+        failures: Failures,
+        lease: Option<Lease>,
+    },
+    Quarantined(Entry),
+}
+
+impl Verdict {
+    /// What the row alone tells.
+    pub(super) fn by_itself(row: &Standing) -> Option<Self> {
+        if let Some(at) = row.sent_at {
+            return Some(Self::Sent(at));
+        }
+        row.available_at
+            .filter(|_| row.scheduled)
+            .map(Self::Scheduled)
+    }
+
+    /// Of a row that stands behind no other.
+    pub(super) fn of(row: &Standing, circumstances: Circumstances) -> Self {
+        if let Some(verdict) = Self::by_itself(row) {
+            return verdict;
+        }
+        let Circumstances {
+            held,
+            senders,
+            lease,
+        } = circumstances;
+        let failures = Failures {
+            attempts: row.attempts,
+            error: row.last_error.clone(),
+        };
+        if let Some(held) = held {
+            return Self::Paused(held);
+        }
+        if let Some(at) = row.retry_at.filter(|_| row.waiting) {
+            return Self::Retry { at, failures };
+        }
+        match senders.into_iter().next() {
+            Some(sender) if sender.alive && sender.ready => Self::Due { failures, lease },
+            Some(sender) if sender.alive => Self::RelayWaits(sender),
+            last => Self::NoRelay { last },
+        }
+    }
+
+    /// For scripts; never changes within 1.x.
+    pub(super) fn word(&self) -> &'static str {
+        match self {
+            Self::Sent(_) => "sent",
+            Self::Scheduled(_) => "scheduled",
+            Self::Retry { .. } => "retry",
+            Self::Behind { .. } => "behind",
+            Self::Paused(_) => "paused",
+            Self::NoRelay { .. } => "no_relay",
+            Self::RelayWaits(_) => "relay_waits",
+            Self::Due { .. } => "due",
+            Self::Quarantined(_) => "quarantined",
+        }
+    }
+
+    /// Goes on after "Row 4711 (message_id)".
+    pub(super) fn sentence(&self) -> String {
+        match self {
+            Self::Sent(at) => format!("was sent at {} UTC.", clock(*at)),
+            Self::Scheduled(at) => format!("is scheduled for {} UTC.", clock(*at)),
+            Self::Retry { at, failures } => {
+                format!("is tried again at {} UTC{}.", clock(*at), told(failures))
+            }
+            Self::Behind { id, key, why } => {
+                format!(
+                    "waits behind row {id} of its ordering key {key}, which {}",
+                    why.sentence()
+                )
+            }
+            Self::Paused(held) => paused(held),
+            Self::NoRelay { last: None } => "is due, and no relay runs.".to_owned(),
+            Self::NoRelay { last: Some(last) } => format!(
+                "is due, and no relay runs: {} was last seen at {} UTC.",
+                last.name,
+                clock(last.seen_at)
+            ),
+            Self::RelayWaits(sender) => format!(
+                "is due, and the relay {} waits: {}.",
+                sender.name,
+                sender
+                    .waits_for
+                    .as_deref()
+                    .unwrap_or("it does not say for what")
+            ),
+            Self::Due { failures, lease } => {
+                let who = lease.as_ref().map_or_else(String::new, |lease| {
+                    format!(
+                        " by {}, which holds its partition until {} UTC",
+                        lease.owner,
+                        clock(lease.until)
+                    )
+                });
+                format!("is due and about to be sent{who}{}.", told(failures))
+            }
+            Self::Quarantined(entry) => format!(
+                "is in quarantine since {} UTC (entry {}), {}: {}.",
+                clock(entry.quarantined_at),
+                entry.quarantine_id,
+                entry.reason_class,
+                entry.reason.trim_end_matches('.')
+            ),
+        }
+    }
+
+    /// What to do about it, if there is something to do.
+    pub(super) fn remedy(&self) -> Option<String> {
+        match self {
+            Self::Sent(_) => Some("To send it again: outbox-relay resend.".to_owned()),
+            Self::Scheduled(_) => None,
+            Self::Retry { .. } => {
+                Some("Mend what the error names; the row goes by itself.".to_owned())
+            }
+            Self::Behind { why, .. } => why.remedy(),
+            Self::Paused(held) => Some(match held.exchange.as_deref() {
+                None => "To go on: outbox-relay resume.".to_owned(),
+                Some(exchange) => format!("To go on: outbox-relay resume --exchange '{exchange}'."),
+            }),
+            Self::NoRelay { .. } => Some("Start one: outbox-relay run.".to_owned()),
+            Self::RelayWaits(_) => Some(
+                "Mend what it waits for; it goes on by itself. See outbox-relay check.".to_owned(),
+            ),
+            Self::Due { .. } => Some(
+                "If it stays so, see outbox-relay status: the relay may be busy with a backlog."
+                    .to_owned(),
+            ),
+            Self::Quarantined(entry) => Some(format!(
+                "After mending the cause: outbox-relay quarantine replay --id {}.",
+                entry.id
+            )),
+        }
+    }
+
+    /// What the state consists of, for scripts.
+    pub(super) fn facts(&self, time: &dyn Fn(SystemTime) -> String) -> Value {
+        match self {
+            Self::Sent(at) => json!({ "sent_at": time(*at) }),
+            Self::Scheduled(at) => json!({ "available_at": time(*at) }),
+            Self::Retry { at, failures } => json!({
+                "retry_at": time(*at),
+                "attempts": failures.attempts,
+                "last_error": failures.error,
+            }),
+            Self::Behind { id, why, .. } => json!({
+                "behind": { "id": id, "state": why.word(), "facts": why.facts(time) },
+            }),
+            Self::Paused(held) => json!({
+                "pause": {
+                    "exchange": held.exchange,
+                    "by": held.by,
+                    "reason": held.reason,
+                    "since": time(held.since),
+                    "until": held.until.map(time),
+                },
+            }),
+            Self::NoRelay { last } => json!({
+                "last_relay": last.as_ref().map(|last| json!({
+                    "name": last.name,
+                    "seen_at": time(last.seen_at),
+                })),
+            }),
+            Self::RelayWaits(sender) => json!({
+                "relay": sender.name,
+                "waits_for": sender.waits_for,
+            }),
+            Self::Due { failures, lease } => json!({
+                "attempts": failures.attempts,
+                "last_error": failures.error,
+                "lease": lease.as_ref().map(|lease| json!({
+                    "owner": lease.owner,
+                    "until": time(lease.until),
+                })),
+            }),
+            Self::Quarantined(entry) => json!({
+                "quarantine_id": entry.quarantine_id,
+                "reason_class": entry.reason_class,
+                "reason": entry.reason,
+                "quarantined_at": time(entry.quarantined_at),
+            }),
+        }
+    }
+}
+
+fn paused(held: &Held) -> String {
+    let what = match held.exchange.as_deref() {
+        None => "everything",
+        Some("") => "the default exchange",
+        Some(_) => "its exchange",
+    };
+    let until = held
+        .until
+        .map_or_else(String::new, |at| format!(" until {} UTC", clock(at)));
+    let (since, by, reason) = (clock(held.since), &held.by, &held.reason);
+    format!("waits because {by} paused {what} at {since} UTC{until}: {reason}.")
+}
+
+fn told(failures: &Failures) -> String {
+    match (failures.attempts, &failures.error) {
+        (_, None) => String::new(),
+        (0, Some(error)) => format!("; the last attempt failed: {error}"),
+        (attempts, Some(error)) => {
+            format!("; {attempts} attempts were charged to it, the last failed: {error}")
+        }
+    }
+}

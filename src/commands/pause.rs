@@ -1,0 +1,134 @@
+//! `outbox-relay pause` and `resume`: the database keeps what must not be published, every relay
+//! obeys.
+
+use std::io::Write;
+use std::time::Duration;
+
+use clap::Args;
+
+use super::act::{Signed, span};
+use super::exit::Exit;
+use super::servers;
+use super::status::text::clock;
+use crate::config::Config;
+use crate::store::postgres::operator::Operator;
+use crate::store::postgres::pause::Paused;
+
+/// Stop publishing, to one exchange or to all, on every relay.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  outbox-relay pause --exchange orders --reason 'consumers are being migrated' --for 1h
+  outbox-relay pause --reason 'broker upgrade'
+
+Every relay obeys within relay.poll_interval; what is in flight is still confirmed and marked.
+Rows go on being written, and wait. A pause that there is already is replaced.")]
+pub struct PauseArguments {
+    /// Only this exchange ('' for the default exchange) [default: everything]
+    #[arg(long, value_name = "NAME")]
+    exchange: Option<String>,
+    #[command(flatten)]
+    signed: Signed,
+    /// Resume by itself after this time, such as 1h
+    #[arg(long = "for", value_name = "TIME", value_parser = span)]
+    lasting: Option<Duration>,
+}
+
+/// Go on publishing what was paused.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  outbox-relay resume --exchange orders --reason 'migration is over'
+  outbox-relay resume --all --reason 'broker is back'
+
+Without --exchange and --all it ends the pause of everything, and leaves those of single exchanges.
+
+Exit codes: 0 done; 1 that was not paused; 75 the database cannot be reached; 78 configuration.")]
+pub struct ResumeArguments {
+    /// This exchange ('' for the default exchange)
+    #[arg(long, value_name = "NAME", conflicts_with = "all")]
+    exchange: Option<String>,
+    /// Every pause there is
+    #[arg(long)]
+    all: bool,
+    #[command(flatten)]
+    signed: Signed,
+}
+
+/// Pauses.
+///
+/// # Errors
+/// When the database refuses or cannot be asked, or `out` cannot be written to.
+pub async fn pause(
+    arguments: &PauseArguments,
+    config: &Config,
+    out: &mut (dyn Write + Send),
+    err: &mut (dyn Write + Send),
+) -> anyhow::Result<Exit> {
+    let act = match arguments.signed.act() {
+        Ok(act) => act,
+        Err(fault) => {
+            writeln!(err, "outbox-relay: {fault}")?;
+            return Ok(Exit::Usage);
+        }
+    };
+    let what = Paused::from(arguments.exchange.clone());
+    let operator = Operator::acting(&servers::store(config)?).await?;
+    let paused = operator.pause(&what, &act, arguments.lasting).await;
+    operator.close().await;
+    let until = paused?.map_or_else(
+        || "until it is resumed".to_owned(),
+        |until| format!("until {} UTC", clock(until)),
+    );
+    writeln!(out, "Paused {} {until}.", told(&what))?;
+    Ok(Exit::Done)
+}
+
+/// Resumes.
+///
+/// # Errors
+/// When the database refuses or cannot be asked, or `out` cannot be written to.
+pub async fn resume(
+    arguments: &ResumeArguments,
+    config: &Config,
+    out: &mut (dyn Write + Send),
+    err: &mut (dyn Write + Send),
+) -> anyhow::Result<Exit> {
+    let act = match arguments.signed.act() {
+        Ok(act) => act,
+        Err(fault) => {
+            writeln!(err, "outbox-relay: {fault}")?;
+            return Ok(Exit::Usage);
+        }
+    };
+    let what = Paused::from(arguments.exchange.clone());
+    let what = (!arguments.all).then_some(what);
+    let operator = Operator::acting(&servers::store(config)?).await?;
+    let resumed = operator.resume(what.as_ref(), &act).await;
+    let left = operator.paused().await;
+    operator.close().await;
+    let (resumed, left) = (resumed?, left?);
+    for one in &resumed {
+        writeln!(out, "Resumed {}.", told(one))?;
+    }
+    if resumed.is_empty() {
+        let what = what.as_ref().map_or("anything".to_owned(), told);
+        writeln!(err, "No pause of {what} was in force.")?;
+    }
+    for one in &left {
+        writeln!(err, "Still paused: {}.", told(one))?;
+    }
+    Ok(if resumed.is_empty() {
+        Exit::Failed
+    } else {
+        Exit::Done
+    })
+}
+
+pub(super) fn told(what: &Paused) -> String {
+    match what {
+        Paused::Everything => "everything".to_owned(),
+        Paused::Exchange(name) if name.is_empty() => "the default exchange".to_owned(),
+        Paused::Exchange(name) => format!("exchange {name}"),
+    }
+}

@@ -1,0 +1,218 @@
+//! `outbox-relay explain`: every state that a row can be in, with the operator's least rights.
+
+use serde_json::json;
+use tokio_postgres::Client;
+
+use crate::operator::{json, operator, said};
+use crate::outbox::{outbox, until};
+use crate::support::ports::Port;
+use crate::support::postgres::Database;
+use crate::support::rabbit::vhost;
+use crate::support::relay::{Relay, Settings};
+
+async fn write(admin: &Client, sql: &str) {
+    let written = admin.batch_execute(sql).await;
+    written.unwrap_or_else(|error| panic!("{sql}: {error:?}"));
+}
+
+/// Asks for the row: exit code, state and everything said.
+async fn explained(operator: &Settings, id: &str) -> (i32, String, String) {
+    let (code, object) = json(operator, &["explain", id]).await;
+    let rows = object["rows"].as_array().expect("a list");
+    let states: Vec<_> = rows
+        .iter()
+        .filter_map(|row| row["state"].as_str())
+        .collect();
+    let (same, text) = said(operator, &["explain", id]).await;
+    assert_eq!(code, same);
+    (code, states.join(" "), text)
+}
+
+async fn is(operator: &Settings, id: &str, state: &str, parts: &[&str]) {
+    let (code, found, text) = explained(operator, id).await;
+    assert_eq!((code, found.as_str()), (0, state), "{text}");
+    for part in parts {
+        assert!(text.contains(part), "{part:?} is not in\n{text}");
+    }
+    assert!(!text.contains("secret"), "{text}");
+}
+
+const ROWS: &str = r#"
+    INSERT INTO outbox.message (message_id, ordering_key, exchange, payload, sent_at, available_at,
+        retry_at, attempts, last_error) VALUES
+      ('sent', NULL, '', '"secret"', '2026-01-02 03:04:05Z', NULL, NULL, 0, NULL),
+      ('later', 'k', '', '"secret"', NULL, '2126-01-02 03:04:05Z', NULL, 0, NULL),
+      ('retry', 'k', '', '"secret"', NULL, NULL, '2126-05-06 07:08:09Z', 2, 'queue is full'),
+      ('behind', 'k', '', '"secret"', NULL, NULL, NULL, 0, NULL),
+      ('due', 'other', 'orders', '"secret"', NULL, NULL, NULL, 0, NULL),
+      ('due', NULL, '', '"secret"', NULL, NULL, now(), 0, 'no queue');
+    INSERT INTO outbox.quarantine (id, message_id, exchange, routing_key, payload, created_at, attempts,
+        reason_class, reason, first_failed_at, last_failed_at, quarantined_at)
+      VALUES (70, 'poison', '', '', '"secret"', now(), 1, 'refused', 'it is bad', now(), now(),
+        '2026-02-03 04:05:06Z')"#;
+
+/// An outbox with rows in every state.
+async fn filled() -> (Database, Client, Settings) {
+    let (database, admin) = outbox().await;
+    write(&admin, ROWS).await;
+    let operator = operator(&database, &admin).await;
+    (database, admin, operator)
+}
+
+/// A relay that is alive.
+const ALIVE: &str = "INSERT INTO outbox.instance (instance, name, version, ready, heartbeat_at, \
+     partitions) VALUES (gen_random_uuid(), 'pod:1', '1', true, now() + interval '1 h', 256)";
+
+#[tokio::test]
+async fn what_a_row_itself_tells_is_told() {
+    let (_database, _admin, operator) = filled().await;
+    is(
+        &operator,
+        "sent",
+        "sent",
+        &["was sent at 2026-01-02 03:04:05 UTC", "resend"],
+    )
+    .await;
+    is(&operator, "1", "sent", &["Row 1 (sent) was sent"]).await;
+    is(
+        &operator,
+        "later",
+        "scheduled",
+        &["scheduled for 2126-01-02 03:04:05 UTC"],
+    )
+    .await;
+    let poison = [
+        "in quarantine since 2026-02-03 04:05:06 UTC",
+        "refused: it is bad",
+        "replay --id 70",
+    ];
+    is(&operator, "70", "quarantined", &poison).await;
+    is(&operator, "poison", "quarantined", &poison).await;
+    let (code, state, text) = explained(&operator, "absent").await;
+    assert_eq!((code, state.as_str()), (1, ""), "{text}");
+    let absent = "No row has the id or message_id absent";
+    assert!(text.contains(absent), "{text}");
+}
+
+#[tokio::test]
+async fn a_due_row_waits_for_relays_and_what_they_wait_for() {
+    let (_database, admin, operator) = filled().await;
+    let nobody = ["is due, and no relay runs.", "outbox-relay run"];
+    is(&operator, "5", "no_relay", &nobody).await;
+    write(
+        &admin,
+        "INSERT INTO outbox.instance (instance, name, version, ready, heartbeat_at, partitions) VALUES \
+         (gen_random_uuid(), 'pod:1', '1', true, now() - interval '1 min', 256)",
+    )
+    .await;
+    let dead = ["no relay runs: pod:1 was last seen at"];
+    is(&operator, "5", "no_relay", &dead).await;
+    write(
+        &admin,
+        "UPDATE outbox.instance SET heartbeat_at = now() + interval '1 h', ready = false, \
+         waits_for = 'broker blocked: memory'; \
+         INSERT INTO outbox.instance (instance, name, version, ready, heartbeat_at) VALUES \
+         (gen_random_uuid(), 'stand-by:1', '1', true, now() + interval '1 h')",
+    )
+    .await;
+    let waits = ["the relay pod:1 waits: broker blocked: memory"];
+    is(&operator, "5", "relay_waits", &waits).await;
+    write(&admin, "UPDATE outbox.instance SET ready = true").await;
+    is(&operator, "5", "due", &["is due and about to be sent."]).await;
+    is(
+        &operator,
+        "due",
+        "due due",
+        &["the last attempt failed: no queue"],
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn a_row_behind_another_waits_for_what_that_one_waits_for() {
+    let (_database, admin, operator) = filled().await;
+    write(&admin, ALIVE).await;
+    let retry = [
+        "tried again at 2126-05-06 07:08:09 UTC; 2 attempts",
+        "queue is full",
+    ];
+    is(&operator, "retry", "retry", &retry).await;
+    let behind = [
+        "waits behind row 3 of its ordering key k, which is tried again at",
+        "queue is full",
+    ];
+    is(&operator, "behind", "behind", &behind).await;
+    let (_, object) = json(&operator, &["explain", "behind"]).await;
+    assert_eq!(object["rows"][0]["behind"]["id"], json!(3));
+}
+
+#[tokio::test]
+async fn a_paused_row_names_who_paused_it() {
+    let (_database, admin, operator) = filled().await;
+    write(&admin, ALIVE).await;
+    let pause = ["pause", "--exchange", "orders", "--reason", "deploy"];
+    assert_eq!(said(&operator, &pause).await.0, 0);
+    is(
+        &operator,
+        "5",
+        "paused",
+        &[
+            "ann paused its exchange at",
+            ": deploy.",
+            "--exchange 'orders'",
+        ],
+    )
+    .await;
+    is(&operator, "6", "due", &[]).await;
+    assert_eq!(
+        said(&operator, &["pause", "--reason", "upgrade"]).await.0,
+        0
+    );
+    is(
+        &operator,
+        "6",
+        "paused",
+        &["ann paused everything at", "outbox-relay resume."],
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn a_relay_without_a_broker_is_named_with_what_it_waits_for() {
+    let (database, admin) = outbox().await;
+    write(&admin, "INSERT INTO outbox.message (payload) VALUES ('1')").await;
+    let operator = operator(&database, &admin).await;
+    let nobody = Port::take();
+    let dead = format!("amqp://guest:guest@127.0.0.1:{}", nobody.number());
+    let relay = Relay::start(&Settings::new(&database.url, &dead));
+    let waits = "SELECT EXISTS (SELECT FROM outbox.instance WHERE waits_for LIKE '%refused%')";
+    until(&admin, waits).await;
+    is(
+        &operator,
+        "1",
+        "relay_waits",
+        &["broker disconnected", "refused"],
+    )
+    .await;
+    relay.stop().await;
+}
+
+#[tokio::test]
+async fn a_row_that_reaches_no_queue_is_explained_by_the_broker_s_words() {
+    let (database, admin) = outbox().await;
+    let operator = operator(&database, &admin).await;
+    let relay = Relay::start(
+        &Settings::new(&database.url, &vhost().await.url)
+            .with("OUTBOX_RELAY__RETRY__INITIAL", "10m")
+            .with("OUTBOX_RELAY__RETRY__MAX_DELAY", "20m"),
+    );
+    relay.ready().await;
+    write(
+        &admin,
+        "INSERT INTO outbox.message (payload, routing_key) VALUES ('1', 'nowhere')",
+    )
+    .await;
+    until(&admin, "SELECT retry_at IS NOT NULL FROM outbox.message").await;
+    is(&operator, "1", "retry", &["NO_ROUTE", "bind a queue"]).await;
+    relay.stop().await;
+}
