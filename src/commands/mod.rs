@@ -5,6 +5,7 @@
 mod act;
 pub mod bench;
 pub mod check;
+pub mod completions;
 pub mod config;
 pub mod exit;
 pub mod explain;
@@ -111,6 +112,8 @@ pub enum Command {
     Health(health::Arguments),
     /// Show the effective configuration and where each value came from; secrets are masked
     Config(config::Arguments),
+    /// Print the script that completes commands and options in a shell
+    Completions(completions::Arguments),
 }
 
 /// What a command starts with.
@@ -149,9 +152,11 @@ impl Command {
                 database: true,
                 broker: false,
             },
-            Self::Topology(_) | Self::Grants(_) | Self::Health(_) | Self::Config(_) => {
-                Needs::default()
-            }
+            Self::Topology(_)
+            | Self::Grants(_)
+            | Self::Health(_)
+            | Self::Config(_)
+            | Self::Completions(_) => Needs::default(),
         }
     }
 
@@ -172,7 +177,8 @@ impl Command {
             | Self::Resume(_)
             | Self::Resend(_)
             | Self::Health(_)
-            | Self::Config(_) => Vec::new(),
+            | Self::Config(_)
+            | Self::Completions(_) => Vec::new(),
         }
     }
 
@@ -193,7 +199,8 @@ impl Command {
             | Self::Grants(_)
             | Self::Topology(_)
             | Self::Health(_)
-            | Self::Config(_) => false,
+            | Self::Config(_)
+            | Self::Completions(_) => false,
         }
     }
 
@@ -236,6 +243,7 @@ impl Command {
             }
             Self::Health(arguments) => health::run(&arguments, config, start.out).await,
             Self::Config(arguments) => config::run(&arguments, &start.loaded, start.out),
+            Self::Completions(arguments) => Ok(completions::run(&arguments, start.out)?),
         }
     }
 }

@@ -6,7 +6,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
 use crate::config::{BrokerTarget, Changes, DatabaseTarget, Loaded, Needs, Sources};
-use crate::ops::Telemetry;
+use crate::ops::{Supervisor, Telemetry};
 use crate::relay::Adjuster;
 
 /// What a reload reaches.
@@ -18,6 +18,7 @@ pub(super) struct Reload {
     pub(super) database: DatabaseTarget,
     pub(super) broker: BrokerTarget,
     pub(super) adjuster: Adjuster,
+    pub(super) supervisor: Supervisor,
 }
 
 /// Hears SIGHUP from now on; without this the signal would end the process.
@@ -32,8 +33,13 @@ impl Reload {
     /// Reloads at each signal, until `stop`.
     pub(super) async fn at_each(mut self, mut hangups: Signal, stop: CancellationToken) {
         while let Some(Some(())) = stop.run_until_cancelled(hangups.recv()).await {
+            let supervisor = self.supervisor;
+            supervisor.reloading();
             self = match tokio::task::spawn_blocking(move || self.reload()).await {
-                Ok(reloaded) => reloaded,
+                Ok(reloaded) => {
+                    supervisor.started();
+                    reloaded
+                }
                 Err(error) => {
                     error!(%error, "the configuration cannot be reloaded any more");
                     return;

@@ -1,11 +1,13 @@
 //! `outbox-relay run`: the daemon.
 
 use std::io::Write;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
 use clap::Args;
+use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 use uuid::Uuid;
@@ -15,7 +17,7 @@ use super::servers::{broker, instance_name, store};
 use super::{Exit, Start};
 use crate::config::{BrokerTarget, Config, Login, Ordering};
 use crate::message::Rules;
-use crate::ops::{HttpServer, Metrics, Site};
+use crate::ops::{HttpServer, Metrics, Site, Supervisor};
 use crate::relay::rules::FlowLimits;
 use crate::relay::{Ended, Identity, Mode, Relay, Settings};
 use crate::runtime::{Clock, Health, Shutdown};
@@ -62,17 +64,17 @@ pub async fn run(arguments: &Arguments, start: Start<'_>) -> anyhow::Result<Exit
     let shutdown = Shutdown::listen().context("cannot listen for signals")?;
     let health = Health::starting(Clock.now());
     let stop = CancellationToken::new();
-    let address = config.http.listen;
-    let server = HttpServer::bind(address)
-        .await
-        .with_context(|| format!("http.listen: cannot listen on {address}"))?;
-    info!(address = %server.address()?, version = env!("CARGO_PKG_VERSION"), "starting");
+    let server = listen(config.http.listen).await?;
     let metrics = Arc::new(Metrics::new(health.clone(), Clock));
     let site = Arc::new(site(health.clone(), Arc::clone(&metrics)));
     let pages = tokio::spawn(server.serve(site, stop.clone()));
+    let supervisor = Supervisor::of_environment();
     let store = store(config)?;
     let target = config.broker_target();
     let broker = broker(target.clone());
+    let drain = shutdown.drain().clone();
+    let attended = supervisor.attend(health.clone(), Clock, drain.clone(), stop.clone());
+    let attended = tokio::spawn(attended);
     let relay =
         Relay::new(settings(config, &target), store.clone(), broker, health).observed_by(metrics);
     let reload = Reload {
@@ -82,22 +84,39 @@ pub async fn run(arguments: &Arguments, start: Start<'_>) -> anyhow::Result<Exit
         database: store.target.clone(),
         broker: target,
         adjuster: relay.adjuster(),
+        supervisor,
     };
     let reloads = tokio::spawn(reload.at_each(hangups, stop.clone()));
+    supervisor.started();
     let mode = arguments.mode();
-    let ended = relay.run(mode, shutdown.drain().clone()).await;
+    let ended = relay.run(mode, drain).await;
     if mode == Mode::UntilEmpty {
         report(&store, out).await?;
     }
     stop.cancel();
-    if pages.await.is_err() || reloads.await.is_err() {
-        warn!("the HTTP server or the reload ended badly");
-    }
+    ended_all([pages, reloads, attended]).await;
     match ended {
         Ended::Drained => info!("drained"),
         Ended::GraceOver(rows) => warn!(rows, "stopped before all was confirmed"),
     }
     Ok(Exit::Done)
+}
+
+/// The tasks beside the relay end when they are told to; one that panicked is told of.
+async fn ended_all(tasks: [JoinHandle<()>; 3]) {
+    for task in tasks {
+        if let Err(error) = task.await {
+            warn!(%error, "the HTTP server, the reload or the watchdog ended badly");
+        }
+    }
+}
+
+async fn listen(address: SocketAddr) -> anyhow::Result<HttpServer> {
+    let server = HttpServer::bind(address)
+        .await
+        .with_context(|| format!("http.listen: cannot listen on {address}"))?;
+    info!(address = %server.address()?, version = env!("CARGO_PKG_VERSION"), "starting");
+    Ok(server)
 }
 
 /// The probes and pages.

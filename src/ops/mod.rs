@@ -5,8 +5,10 @@
 
 pub mod http;
 pub mod metrics;
+pub mod supervisor;
 pub mod telemetry;
 
 pub use http::{HttpServer, Page, Site};
 pub use metrics::Metrics;
+pub use supervisor::Supervisor;
 pub use telemetry::{Telemetry, TelemetryError};

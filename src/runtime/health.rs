@@ -42,6 +42,12 @@ impl Health {
         self.turned.fetch_max(millis, Ordering::Relaxed);
     }
 
+    /// When the engine last came round.
+    #[must_use]
+    pub fn last_turn(&self) -> Moment {
+        Moment::from_origin(Duration::from_millis(self.turned.load(Ordering::Relaxed)))
+    }
+
     /// The connection to PostgreSQL changed.
     pub fn database(&self, database: Database) {
         self.change(|condition| &mut condition.database, database);
@@ -98,8 +104,7 @@ impl Health {
     /// # Errors
     /// The time since the engine last came round, if it is longer than [`STUCK_AFTER`].
     pub fn liveness(&self, now: Moment) -> Result<(), Duration> {
-        let turned = Duration::from_millis(self.turned.load(Ordering::Relaxed));
-        let silent = now.since(Moment::from_origin(turned));
+        let silent = now.since(self.last_turn());
         if silent > STUCK_AFTER {
             Err(silent)
         } else {

@@ -27,4 +27,5 @@ mod reload;
 mod resend;
 mod session;
 mod status;
+mod supervisor;
 mod wake;
