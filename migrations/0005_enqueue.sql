@@ -30,6 +30,12 @@ BEGIN
         fault := 'payload is NULL; write an empty one if that is what is meant';
     ELSIF NOT isfinite(available_at) THEN
         fault := 'available_at is infinite; it must be a time that comes';
+    ELSIF new_id = '' THEN
+        fault := 'message_id is empty, so that no consumer could recognise a copy; leave it out for a random one';
+    ELSIF exchange = 'amq.rabbitmq.trace' THEN
+        fault := 'exchange amq.rabbitmq.trace is the broker''s own; nobody may publish to it';
+    ELSIF coalesce(exchange, '') = '' AND routing_key ~ '^amq[.]rabbitmq[.]reply-to([.]|$)' THEN
+        fault := 'routing_key is a direct reply: its receiver may be gone, and the broker does not tell; name a queue of its own for replies';
     -- 85 bytes in any encoding are at most 255 in UTF-8, which AMQP wants.
     ELSIF greatest(octet_length(exchange), octet_length(routing_key), octet_length(new_id),
                    octet_length(type), octet_length(correlation_id),
@@ -55,6 +61,9 @@ BEGIN
                 WHEN name IN ('CC', 'BCC')
                      AND (jsonb_typeof(value) <> 'array' OR value @? 'strict $[*] ? (@.type() != "string")') THEN
                     format('header %s holds further routing keys and must be a list of strings', shown)
+                WHEN name IN ('CC', 'BCC') AND coalesce(exchange, '') = ''
+                     AND value @? 'strict $[*] ? (@ like_regex "^amq[.]rabbitmq[.]reply-to([.]|$)")' THEN
+                    format('header %s names a direct reply; name a queue of its own for replies', shown)
             END
             INTO fault
             FROM jsonb_each(headers) AS entries (name, value),
@@ -124,6 +133,8 @@ BEGIN
                     END
                 WHEN jsonb_typeof(value) <> 'string' THEN
                     format('property %s must be a string', name)
+                WHEN name = 'reply_to' AND content = 'amq.rabbitmq.reply-to' THEN
+                    'property reply_to is amq.rabbitmq.reply-to: direct replies go to a consumer on the channel that asks, and the relay consumes nothing; name a queue of its own for replies'
                 WHEN octet_length(convert_to(content, 'UTF8')) > 255 THEN
                     format('property %s has %s bytes, and an AMQP short string holds at most 255',
                            name, octet_length(convert_to(content, 'UTF8')))

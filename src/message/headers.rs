@@ -20,7 +20,7 @@ const NESTING: usize = 32;
 /// They are allowed: they reach no exchange that the row could not name itself, and the message
 /// is returned only if *none* of the keys routes it. RabbitMQ closes the channel if such a
 /// header is no list, and silently ignores what is no string in it, so both are refused here.
-const FURTHER_KEYS: [&str; 2] = ["CC", "BCC"];
+pub(super) const FURTHER_KEYS: [&str; 2] = ["CC", "BCC"];
 
 /// A text this many times `frame_max` is refused unread: what it would become cannot fit.
 const TEXT_PER_FRAME: u64 = 16;

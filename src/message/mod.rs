@@ -3,6 +3,7 @@
 //! `OutboxRow` is what the store read; `Publication` is what survived validation and may be
 //! handed to a channel. Nothing here knows PostgreSQL's or RabbitMQ's client library.
 
+mod direct_reply;
 mod field;
 mod headers;
 mod json;

@@ -5,6 +5,7 @@
 
 use std::collections::HashSet;
 
+use super::direct_reply;
 use super::field::{FieldTable, ShortText};
 use super::headers::position;
 use super::json::{Json, is_integer};
@@ -113,7 +114,7 @@ impl Properties {
             "content_encoding" => self.content_encoding = value.text()?,
             "delivery_mode" => self.delivery_mode = value.delivery_mode()?,
             "priority" => self.priority = value.priority()?,
-            "reply_to" => self.reply_to = value.text()?,
+            "reply_to" => self.reply_to = value.reply_to()?,
             "expiration" => self.expiration = value.expiration()?,
             "user_id" => self.user_id = value.text()?,
             "app_id" => self.app_id = value.text()?,
@@ -199,6 +200,14 @@ impl Value<'_> {
                 self.wrong(other.kind(), "a string")
             }
         }
+    }
+
+    fn reply_to(&self) -> Result<Option<ShortText>, Unfit> {
+        let text = self.text()?;
+        if let Some(queue) = &text {
+            direct_reply::check_reply_to(queue.as_str())?;
+        }
+        Ok(text)
     }
 
     /// For properties that have a column of their own: two values would be a guess.

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use super::field::{FieldTable, FieldValue, ShortText};
 use super::properties::Properties;
 use super::reason::{ReasonClass, Unfit, quoted};
-use super::{Body, OutboxRow, RowId, headers, pattern};
+use super::{Body, OutboxRow, RowId, direct_reply, headers, pattern};
 
 /// A message that passed validation. The broker half turns it into frames.
 #[derive(Clone, PartialEq)]
@@ -58,6 +58,11 @@ const FRAME_OVERHEAD: usize = 8;
 /// allocator's share, measured roughly and rounded up.
 const STRUCTURE: usize = 512;
 
+/// The one internal exchange that every virtual host has. RabbitMQ answers 403 on the channel to
+/// whoever publishes to one; of others only the broker knows
+/// (<https://www.rabbitmq.com/docs/firehose>).
+const INTERNAL_EXCHANGE: &str = "amq.rabbitmq.trace";
+
 impl Publication {
     /// The header that holds the row's id, and by which a returned message is recognised.
     pub const ID_HEADER: &'static str = "x-outbox-id";
@@ -77,6 +82,7 @@ impl Publication {
         )?;
         let payload = payload(&row.payload, rules)?;
         let properties = properties(row, rules)?;
+        direct_reply::check_destination(&row.exchange, &row.routing_key, &properties.headers)?;
         let header_len = properties.encoded_len();
         let limit = (rules.frame_max as usize).saturating_sub(FRAME_OVERHEAD);
         if header_len > limit {
@@ -187,6 +193,11 @@ fn exchange(row: &OutboxRow, rules: &Rules) -> Result<ShortText, Unfit> {
         let reason = format!("exchange {exchange} matches nothing in relay.allowed_exchanges");
         return Err(Unfit::new(ReasonClass::NotAllowed, reason));
     }
+    if row.exchange == INTERNAL_EXCHANGE {
+        let reason =
+            format!("exchange {INTERNAL_EXCHANGE} is the broker's own; nobody may publish to it");
+        return Err(Unfit::new(ReasonClass::InvalidExchange, reason));
+    }
     Ok(exchange)
 }
 
@@ -207,7 +218,7 @@ fn payload(body: &Body, rules: &Rules) -> Result<Bytes, Unfit> {
 
 fn properties(row: &OutboxRow, rules: &Rules) -> Result<Properties, Unfit> {
     let message_type = optional(row.message_type.as_ref(), "type", ReasonClass::InvalidType)?;
-    let message_id = short(&row.message_id, "message_id", ReasonClass::InvalidMessageId)?;
+    let message_id = message_id(&row.message_id)?;
     let correlation_id = optional(
         row.correlation_id.as_ref(),
         "correlation_id",
@@ -232,6 +243,17 @@ fn properties(row: &OutboxRow, rules: &Rules) -> Result<Properties, Unfit> {
     }
     check_user(properties.user_id.as_ref(), rules.login.as_deref())?;
     Ok(properties)
+}
+
+/// A consumer that meets an empty one cannot tell copies of a message from other messages.
+fn message_id(text: &str) -> Result<ShortText, Unfit> {
+    let class = ReasonClass::InvalidMessageId;
+    if text.is_empty() {
+        let reason = "message_id is empty, so that no consumer could recognise a copy; leave the \
+             column out for a random one";
+        return Err(Unfit::new(class, reason));
+    }
+    short(text, "message_id", class)
 }
 
 /// RabbitMQ answers 406 on the channel unless the two agree

@@ -14,5 +14,6 @@ mod publisher_faults;
 mod publisher_scripted;
 mod publisher_throughput;
 mod publisher_tls;
+mod rabbitmq_facts;
 mod rows;
 mod store;

@@ -265,3 +265,59 @@ async fn a_permission_revoked_for_a_while_stops_nobody_and_costs_nothing() {
     assert!(most_deliveries_of_one(&letters) <= 2);
     scene.judge().await;
 }
+
+/// A topic that the user may not write to is refused by its routing key: others of the exchange
+/// go their way.
+#[tokio::test]
+async fn a_forbidden_topic_stops_no_other_topic_of_its_exchange() {
+    let mut scene = impatient().await;
+    let publisher = Publisher::of(&mut scene).await;
+    publisher.may_write("^(orders|amq.default)$").await;
+    let (user, vhost) = (&publisher.user, &publisher.vhost);
+    let allow = format!(
+        "rabbit_auth_backend_internal:set_topic_permissions(<<\"{user}\">>, <<\"{vhost}\">>, \
+         <<\"orders\">>, <<\"^open\">>, <<\"^$\">>, <<\"test\">>)"
+    );
+    rabbit::shared().await.eval(&allow).await;
+    scene.queues.exchange("orders").await;
+    scene.queues.bind(QUEUE, "orders", "#").await;
+    let relay = scene.ready_relay().await;
+    let closed = scene.write(&[Draft::by("orders", "closed").of("c")]).await[0];
+    let refused = "last_error LIKE '%403%topic%' AND attempts = 0";
+    scene
+        .until(&format!(
+            "SELECT EXISTS (SELECT FROM outbox.message WHERE {refused})"
+        ))
+        .await;
+    for number in 0..20 {
+        let draft = Draft::by("orders", "open").of(format!("o-{number}"));
+        scene.flows(draft).await;
+    }
+    assert_eq!(
+        scene.count(&format!("id = {closed} AND {refused}")).await,
+        1
+    );
+    relay.stop().await;
+}
+
+/// An exchange that takes messages from other exchanges only.
+#[tokio::test]
+async fn an_internal_exchange_keeps_its_own_rows_waiting_and_stops_nobody() {
+    let scene = impatient().await;
+    scene.queues.internal_exchange("inner").await;
+    let relay = scene.ready_relay().await;
+    scene.write(&[Draft::by("inner", "x").of("i")]).await;
+    let refused = "last_error LIKE '%403%internal exchange%' AND attempts = 0";
+    scene
+        .until(&format!(
+            "SELECT EXISTS (SELECT FROM outbox.message WHERE {refused})"
+        ))
+        .await;
+    for _ in 0..20 {
+        scene.flows(Draft::to(QUEUE)).await;
+    }
+    relay.stop().await;
+    assert_eq!(scene.count("sent_at IS NULL").await, 1);
+    let letters = scene.collect(QUEUE).await;
+    assert!(most_deliveries_of_one(&letters) <= 2);
+}

@@ -132,6 +132,50 @@ async fn a_payload_above_the_limit_is_quarantined_once_with_both_numbers() {
     assert_eq!(scene.judge().await.duplicates, 0);
 }
 
+/// What RabbitMQ answers by closing the channel or the connection, in one row each.
+#[tokio::test]
+async fn what_the_broker_would_close_the_channel_for_never_reaches_it() {
+    let scene = Scene::new().await;
+    let insert = r#"INSERT INTO outbox.message
+           (exchange, routing_key, message_id, payload, headers, properties) VALUES
+         ('', 'q', '', '{}', NULL, NULL),
+         ('', 'q', 'b', '{}', NULL, '{"reply_to": "amq.rabbitmq.reply-to"}'),
+         ('', 'amq.rabbitmq.reply-to.g2dkABFyYWJiaXRAbG9jYWxob3N0AAAAAAAAAAAAAAAA.abc',
+           'c', '{}', NULL, NULL),
+         ('', 'q', 'd', '{}',
+           '{"CC": ["amq.rabbitmq.reply-to.g2dkABFyYWJiaXRAbG9jYWxob3N0AAAAAAAAAAAAAAAA.abc"]}', NULL),
+         ('amq.rabbitmq.trace', 'q', 'e', '{}', NULL, NULL),
+         ('', 'q', 'f', '{}', NULL, '{"user_id": "somebody"}'),
+         ('', 'q', 'g', '{}', NULL, '{"user_id": ""}'),
+         ('', 'q', 'h', '{}', '{"CC": "q"}', NULL),
+         ('', 'q', 'i', '{}', '{"BCC": null}', NULL),
+         ('', 'q', 'j', '{}', NULL, '{"expiration": ""}'),
+         ('', 'q', 'k', '{}', NULL, '{"expiration": "4294967296"}'),
+         ('', 'q', 'l', '{}', NULL, '{"delivery_mode": 9}'),
+         ('', 'q', 'm', '{}', NULL, '{"priority": 256}')"#;
+    beside_good_rows(&scene, insert, 13).await;
+    let expected = [
+        ("invalid_message_id", "message_id is empty"),
+        ("invalid_properties", "reply_to"),
+        ("invalid_routing_key", "direct reply"),
+        ("invalid_headers", "direct reply"),
+        ("invalid_exchange", "the broker's own"),
+        ("invalid_properties", "user_id"),
+        ("invalid_properties", "user_id"),
+        ("invalid_headers", "CC"),
+        ("invalid_headers", "BCC"),
+        ("invalid_properties", "expiration"),
+        ("invalid_properties", "expiration"),
+        ("invalid_properties", "delivery_mode"),
+        ("invalid_properties", "priority"),
+    ];
+    for ((class, reason), (kind, word)) in reasons(&scene).await.iter().zip(expected) {
+        assert_eq!(class, kind, "{reason}");
+        assert!(reason.contains(word), "{reason}");
+    }
+    assert_eq!(scene.judge().await.duplicates, 0);
+}
+
 /// F30, on the way through: what the table holds is what the consumer gets.
 #[tokio::test]
 async fn payloads_arrive_byte_for_byte_whatever_their_size() {

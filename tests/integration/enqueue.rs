@@ -168,7 +168,38 @@ fn refused() -> Vec<(Written, &'static str)> {
         ..usual()
     };
     all.push((twice, "set by the column type too"));
+    all.extend(without_a_place());
     all
+}
+
+/// No identity, or a destination that only the broker or a channel of its own may use.
+fn without_a_place() -> [(Written, &'static str); 6] {
+    let to_queue = |routing_key: &str| Written {
+        exchange: String::new(),
+        routing_key: routing_key.to_owned(),
+        ..usual()
+    };
+    let nobody = Written {
+        message_id: String::new(),
+        ..usual()
+    };
+    let brokers_own = Written {
+        exchange: "amq.rabbitmq.trace".to_owned(),
+        ..usual()
+    };
+    let copy = Written {
+        headers: Some(r#"{"BCC": ["a", "amq.rabbitmq.reply-to.g1h.x"]}"#.to_owned()),
+        ..to_queue("q")
+    };
+    let asking = properties(r#"{"reply_to": "amq.rabbitmq.reply-to"}"#);
+    [
+        (nobody, "message_id is empty"),
+        (brokers_own, "the broker's own"),
+        (to_queue("amq.rabbitmq.reply-to"), "is a direct reply"),
+        (to_queue("amq.rabbitmq.reply-to.g1h.x"), "is a direct reply"),
+        (copy, "BCC\" names a direct reply"),
+        (asking, "reply_to is amq.rabbitmq.reply-to"),
+    ]
 }
 
 /// A text of 256 bytes at every place that takes 255.
@@ -224,6 +255,11 @@ fn accepted() -> Vec<Written> {
         headers(r#"{"CC": ["a", "b"], "BCC": []}"#),
         headers(r#"{"nested": {"x-outbox-id": 1, "CC": 1}}"#),
         headers(nested(31)),
+        Written {
+            routing_key: "amq.rabbitmq.reply-to.g1h.x".to_owned(),
+            properties: Some(r#"{"reply_to": "amq.rabbitmq.reply-to.g1h.x"}"#.to_owned()),
+            ..headers(r#"{"CC": ["amq.rabbitmq.reply-to.g1h.x"]}"#)
+        },
         properties("null"),
         properties("{}"),
         properties(r#"{"priority": 0, "delivery_mode": 1, "expiration": "060000"}"#),

@@ -120,8 +120,18 @@ impl Queues {
 
     /// A durable topic exchange.
     pub async fn exchange(&self, name: &str) {
+        self.topic_exchange(name, false).await;
+    }
+
+    /// One that takes messages from other exchanges only.
+    pub async fn internal_exchange(&self, name: &str) {
+        self.topic_exchange(name, true).await;
+    }
+
+    async fn topic_exchange(&self, name: &str, internal: bool) {
         let durable = ExchangeDeclareOptions {
             durable: true,
+            internal,
             ..ExchangeDeclareOptions::default()
         };
         let (kind, none) = (ExchangeKind::Topic, FieldTable::default());

@@ -233,6 +233,61 @@ fn another_users_id_is_refused_where_the_login_is_known() {
 }
 
 #[test]
+fn a_message_without_identity_is_refused() {
+    let row = OutboxRow {
+        message_id: String::new(),
+        ..row()
+    };
+    let (class, reason) = unfit(&row, &rules());
+    assert_eq!(class, ReasonClass::InvalidMessageId);
+    assert!(reason.starts_with("message_id is empty"), "{reason}");
+}
+
+#[test]
+fn what_only_a_channel_of_its_own_could_send_is_refused() {
+    let to = |exchange: &str, key: &str| OutboxRow {
+        exchange: exchange.into(),
+        routing_key: key.into(),
+        ..row()
+    };
+    let copied = |name: &str| OutboxRow {
+        headers: Some(format!(
+            r#"{{"{name}": ["q", "amq.rabbitmq.reply-to.g1h.x"]}}"#
+        )),
+        ..to("", "q")
+    };
+    let asking = OutboxRow {
+        properties: Some(r#"{"reply_to": "amq.rabbitmq.reply-to"}"#.into()),
+        ..row()
+    };
+    let passed_on = OutboxRow {
+        properties: Some(r#"{"reply_to": "amq.rabbitmq.reply-to.g1h.x"}"#.into()),
+        ..row()
+    };
+    for (row, class) in [
+        (asking, ReasonClass::InvalidProperties),
+        (
+            to("", "amq.rabbitmq.reply-to"),
+            ReasonClass::InvalidRoutingKey,
+        ),
+        (
+            to("", "amq.rabbitmq.reply-to.g1h.x"),
+            ReasonClass::InvalidRoutingKey,
+        ),
+        (copied("CC"), ReasonClass::InvalidHeaders),
+        (copied("BCC"), ReasonClass::InvalidHeaders),
+        (to("amq.rabbitmq.trace", "q"), ReasonClass::InvalidExchange),
+    ] {
+        let (found, reason) = unfit(&row, &rules());
+        assert_eq!(found, class, "{reason}");
+    }
+    let elsewhere = to("orders", "amq.rabbitmq.reply-to.g1h.x");
+    for row in [passed_on, elsewhere] {
+        assert!(Publication::from_row(&row, &rules()).is_ok());
+    }
+}
+
+#[test]
 fn created_at_before_1970_is_refused() {
     let row = OutboxRow {
         created_at: UNIX_EPOCH - Duration::from_nanos(1),

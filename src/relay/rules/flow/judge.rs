@@ -15,6 +15,8 @@ use crate::runtime::Moment;
 enum Fault {
     Row,
     Exchange,
+    /// The exchange is there and may be written to, but not by this routing key.
+    Topic,
     Destination,
 }
 
@@ -32,9 +34,15 @@ pub(super) enum Refusal<'a> {
 /// AMQP reply code of an exchange that does not exist.
 const NOT_FOUND: u16 = 404;
 
+/// How RabbitMQ's words begin when the user may write to the exchange, but not by this routing
+/// key (<https://www.rabbitmq.com/docs/access-control#topic-authorisation>). No code tells it
+/// apart from an exchange that he may not write to.
+const FORBIDDEN_TOPIC: &str = "ACCESS_REFUSED - access to topic ";
+
 /// Reply codes: RabbitMQ manual, AMQP 0-9-1 reference, "Constants".
-fn fault_of(code: u16) -> Fault {
+fn fault_of(code: u16, text: &str) -> Fault {
     match code {
+        403 if text.starts_with(FORBIDDEN_TOPIC) => Fault::Topic,
         // ACCESS_REFUSED, NOT_FOUND: permissions come back, exchanges get declared.
         403 | NOT_FOUND => Fault::Exchange,
         // CONTENT_TOO_LARGE, PRECONDITION_FAILED, FRAME_ERROR, SYNTAX_ERROR, COMMAND_INVALID,
@@ -283,7 +291,7 @@ impl Flow {
         };
         let (exchange, destination) = (entry.exchange, entry.destination);
         let reason = format!("the broker closed the channel: {code} {text}");
-        match fault_of(code) {
+        match fault_of(code, text) {
             Fault::Exchange => {
                 if code == NOT_FOUND
                     && matches!(self.exchanges.get(&exchange), Some(Exchange::Exists))
@@ -291,6 +299,10 @@ impl Flow {
                     self.exchanges.remove(&exchange);
                 }
                 self.refuse(id, exchange, Refusal::Destination(&reason), now);
+            }
+            Fault::Topic => {
+                self.open_gate(exchange);
+                self.refuse(id, destination, Refusal::Destination(&reason), now);
             }
             Fault::Destination => {
                 self.refuse(id, destination, Refusal::Destination(&reason), now);
