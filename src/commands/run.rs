@@ -156,6 +156,7 @@ pub(super) fn settings(config: &Config, target: &BrokerTarget) -> Settings {
             name: instance_name(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
         },
+        retention: config.outbox.retention,
         shutdown_grace: relay.shutdown_grace,
     }
 }

@@ -16,7 +16,9 @@ use tokio::sync::Notify;
 use uuid::Uuid;
 
 use crate::message::RowId;
-use crate::relay::rules::{Fetched, ReadRequest, Reading, SettleReport, Settlement};
+use crate::relay::rules::{
+    Fetched, ReadRequest, Reading, SettleReport, Settlement, Stretch, Swept,
+};
 
 pub use announcement::Announcement;
 pub use error::{Fault, StoreError};
@@ -101,6 +103,15 @@ pub trait Settler: Send + 'static {
         &mut self,
         sign: &Announcement,
     ) -> impl Future<Output = Result<(), StoreError>> + Send;
+
+    /// Removes rows of the stretch that were sent long enough ago, of the first
+    /// [`SWEEP_ROWS`](crate::relay::rules::SWEEP_ROWS) that are in it. Never waits for a row's
+    /// lock, and leaves what is pending alone.
+    ///
+    /// # Errors
+    /// [`StoreError`]; one that does not say that the connection is gone leaves it usable.
+    fn sweep(&mut self, stretch: Stretch)
+    -> impl Future<Output = Result<Swept, StoreError>> + Send;
 
     /// Measures the outbox as a whole, at a bounded cost.
     ///

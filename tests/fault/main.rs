@@ -14,6 +14,7 @@ mod late_commits;
 mod locked_rows;
 mod poison;
 mod replicas;
+mod retention;
 mod silent_queue;
 mod slow_broker;
 mod start;

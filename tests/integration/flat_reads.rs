@@ -186,3 +186,9 @@ async fn with_everything_scheduled_for_later() {
     )
     .await;
 }
+
+#[tokio::test]
+async fn while_a_snapshot_pins_what_was_sent_and_removed() {
+    let setup = format!("ANALYZE outbox.message; {FILL}{SEND} DELETE FROM outbox.message;");
+    stays_flat("removed under a pinned snapshot", &setup, true).await;
+}

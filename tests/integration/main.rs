@@ -25,6 +25,7 @@ mod quarantine;
 mod queue;
 mod reload;
 mod resend;
+mod retention;
 mod session;
 mod status;
 mod supervisor;

@@ -59,6 +59,7 @@ pub struct Metrics {
     table: Arc<Table>,
     published: Exchanges,
     read: Counter,
+    removed: Counter,
     retries: Family<Label, Counter>,
     reconnects: Family<Label, Counter>,
     leases_lost: Counter,
@@ -86,6 +87,7 @@ impl Metrics {
             table: Arc::new(Table::new(clock)),
             published: Exchanges::default(),
             read: Counter::default(),
+            removed: Counter::default(),
             retries: Family::default(),
             reconnects: Family::default(),
             leases_lost: Counter::default(),
@@ -123,6 +125,11 @@ impl Metrics {
             "rows_read",
             "Rows that reads brought, also those met again",
             self.read.clone(),
+        );
+        relay.register(
+            "rows_removed",
+            "Sent rows removed, outbox.retention being over",
+            self.removed.clone(),
         );
         relay.register(
             "publishes",
@@ -292,6 +299,10 @@ impl Observer for Metrics {
 
     fn settled(&self, took: Duration) {
         self.settle.observe(took.as_secs_f64());
+    }
+
+    fn removed(&self, rows: usize) {
+        self.removed.inc_by(rows as u64);
     }
 
     fn retried(&self, reason: ReasonClass) {

@@ -17,6 +17,7 @@ mod refusals;
 mod retry;
 mod run;
 mod settler;
+mod upkeep;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -41,6 +42,8 @@ pub struct Settings {
     pub rules: Rules,
     /// Who this relay is.
     pub identity: Identity,
+    /// How long sent rows are kept.
+    pub retention: Duration,
     /// How long a drain may take.
     pub shutdown_grace: Duration,
 }

@@ -55,6 +55,8 @@ pub trait Observer: Send + Sync + 'static {
     fn delivered(&self, row: RowId, since_written: Duration);
     /// A batch was settled, and took so long.
     fn settled(&self, took: Duration);
+    /// So many sent rows were removed, their retention being over.
+    fn removed(&self, rows: usize);
     /// A row waits for another attempt.
     fn retried(&self, reason: ReasonClass);
     /// How the flow is doing.
@@ -75,6 +77,7 @@ impl Observer for Nobody {
     fn published(&self, _exchange: &str, _fate: Fate, _took: Duration) {}
     fn delivered(&self, _row: RowId, _since_written: Duration) {}
     fn settled(&self, _took: Duration) {}
+    fn removed(&self, _rows: usize) {}
     fn retried(&self, _reason: ReasonClass) {}
     fn standing(&self, _standing: &Standing) {}
     fn connected(&self, _server: Server, _again: bool) {}

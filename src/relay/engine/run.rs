@@ -14,6 +14,7 @@ use super::herald::Herald;
 use super::obedience::Obedience;
 use super::observer::{Connections, Observer, Server};
 use super::refusals::Refusals;
+use super::upkeep::Upkeep;
 use super::{Relay, Settings, link, reader, settler};
 use crate::broker::{Broker, ChannelLost};
 use crate::message::{Publication, RowId};
@@ -90,6 +91,7 @@ impl<S: Store, B: Broker> Relay<S, B> {
             decided,
             events.clone(),
             Herald::new(settings.identity.clone(), health.clone()),
+            Upkeep::new(settings.retention),
             Arc::clone(&observer),
             stop.clone(),
         ));

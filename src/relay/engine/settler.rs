@@ -16,6 +16,7 @@ use super::event::{Event, Events};
 use super::herald::Herald;
 use super::observer::{Connections, Observer, Server};
 use super::retry::{Attempts, pause};
+use super::upkeep::Upkeep;
 use crate::relay::rules::{Settlement, Ticket};
 use crate::runtime::{Clock, Moment};
 use crate::store::{Settler, Store, StoreError};
@@ -54,6 +55,7 @@ pub(super) async fn settle<S: Store>(
     mut settlements: mpsc::UnboundedReceiver<Vec<Settlement>>,
     events: Events,
     mut herald: Herald,
+    mut upkeep: Upkeep,
     observer: Arc<dyn Observer>,
     stop: CancellationToken,
 ) {
@@ -73,6 +75,7 @@ pub(super) async fn settle<S: Store>(
                 let mut clerk = Clerk {
                     settler: &mut settler,
                     herald: &mut herald,
+                    upkeep: &mut upkeep,
                     observer: &*observer,
                     deaf: false,
                     measure_at: [Moment::ORIGIN; 2],
@@ -103,6 +106,7 @@ pub(super) async fn settle<S: Store>(
 struct Clerk<'a, T> {
     settler: &'a mut T,
     herald: &'a mut Herald,
+    upkeep: &'a mut Upkeep,
     observer: &'a dyn Observer,
     /// Signs of life are refused; told once.
     deaf: bool,
@@ -128,6 +132,10 @@ impl<T: Settler> Clerk<'_, T> {
             }
             self.announce().await?;
             self.measure().await?;
+            let speaks = self.herald.speaks();
+            if speaks {
+                self.upkeep.go_on(self.settler, self.observer).await?;
+            }
             if !desk.now.is_empty() {
                 self.busy = true;
                 write_down(self.settler, self.observer, desk, events).await?;
@@ -135,7 +143,13 @@ impl<T: Settler> Clerk<'_, T> {
             }
             let now = Clock.now();
             let later_in = now.until(*later_at.get_or_insert(now + LATER));
-            let announce_in = now.until(self.herald.ask_at());
+            let sweep_at = self.upkeep.due_at();
+            let wake_at = self.herald.ask_at();
+            let wake_at = if speaks {
+                wake_at.min(sweep_at)
+            } else {
+                wake_at
+            };
             tokio::select! {
                 more = settlements.recv() => match more {
                     Some(more) => desk.now.extend(more),
@@ -145,7 +159,7 @@ impl<T: Settler> Clerk<'_, T> {
                     later_at = None;
                     desk.now.append(&mut desk.later);
                 }
-                () = tokio::time::sleep(announce_in) => {}
+                () = tokio::time::sleep(now.until(wake_at)) => {}
                 error = self.settler.ended() => return Err(error),
             }
         }

@@ -32,6 +32,7 @@ mod settlement;
 #[cfg(test)]
 mod simulation;
 mod snapshot;
+mod walk;
 
 pub use channels::ChannelNo;
 pub use flow::{Batches, Flow, FlowLimits, Request, Standing};
@@ -41,3 +42,4 @@ pub use pause::Pause;
 pub use reading::{DueMark, Fetched, Found, Position, ReadRequest, Reading};
 pub use settlement::{SettleReport, Settlement, Ticket, Verdict};
 pub use snapshot::{Snapshot, SnapshotSyntax};
+pub use walk::{SWEEP_ROWS, Stretch, Swept, Walk};

@@ -5,6 +5,7 @@
 //! clock) and nothing else. [`MemoryStore`] puts the async seam around it for the contract suite
 //! and the engine's tests.
 
+mod sweep;
 mod table;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,7 +17,9 @@ pub use table::{StoredRow, Table};
 
 use super::{Announcement, Measures, Reader, Settler, Store, StoreError};
 use crate::message::RowId;
-use crate::relay::rules::{Fetched, ReadRequest, Reading, SettleReport, Settlement};
+use crate::relay::rules::{
+    Fetched, ReadRequest, Reading, SettleReport, Settlement, Stretch, Swept,
+};
 
 /// The store seam over a shared [`Table`].
 #[derive(Clone, Default)]
@@ -99,6 +102,10 @@ impl Settler for MemoryStore {
             .instances
             .insert(sign.instance, sign.clone());
         Ok(())
+    }
+
+    async fn sweep(&mut self, stretch: Stretch) -> Result<Swept, StoreError> {
+        Ok(lock(&self.table).sweep(stretch))
     }
 
     async fn measure(&mut self) -> Result<Measures, StoreError> {

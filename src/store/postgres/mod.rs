@@ -26,6 +26,7 @@ pub mod settler;
 pub mod sqlstate;
 pub mod status;
 pub mod store;
+mod sweep;
 pub mod tls;
 mod values;
 

@@ -18,9 +18,10 @@ use super::row::get;
 use super::session::{Session, ended};
 use super::settle_sql;
 use super::sqlstate::store_error;
+use super::sweep::sweep;
 use crate::config::OnSent;
 use crate::message::RowId;
-use crate::relay::rules::{SettleReport, Settlement, Ticket, Verdict};
+use crate::relay::rules::{SettleReport, Settlement, Stretch, Swept, Ticket, Verdict};
 use crate::store::{Announcement, Measures, Settler, StoreError};
 
 /// Settles an outbox over one session.
@@ -155,6 +156,10 @@ impl Settler for PgSettler {
         self.heartbeat
             .announce(&self.session, self.deadline, sign)
             .await
+    }
+
+    async fn sweep(&mut self, stretch: Stretch) -> Result<Swept, StoreError> {
+        sweep(&self.session, &self.outbox, self.deadline, stretch).await
     }
 
     async fn measure(&mut self) -> Result<Measures, StoreError> {

@@ -8,6 +8,7 @@ mod on_postgres;
 mod postgres_only;
 mod reading;
 mod settling;
+mod sweeping;
 mod waking;
 
 use std::collections::BTreeSet;

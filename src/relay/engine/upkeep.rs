@@ -1,0 +1,65 @@
+//! Removal of sent rows, between settlements, by the relay that speaks for the outbox.
+
+use tracing::{debug, warn};
+
+use super::observer::Observer;
+use crate::relay::rules::{Stretch, Walk};
+use crate::runtime::{Clock, Moment};
+use crate::store::{Settler, StoreError};
+
+/// Sweeps when it is time to.
+pub(super) struct Upkeep {
+    walk: Walk,
+    /// Sweeping is refused; told once.
+    refused: bool,
+}
+
+impl Upkeep {
+    pub(super) fn new(retention: std::time::Duration) -> Self {
+        Self {
+            walk: Walk::new(retention),
+            refused: false,
+        }
+    }
+
+    pub(super) fn due_at(&self) -> Moment {
+        self.walk.due_at()
+    }
+
+    /// Sweeps one stretch, if it is time to. Takes a round trip and waits for no lock. That it
+    /// is refused is no reason not to settle.
+    pub(super) async fn go_on<T: Settler>(
+        &mut self,
+        settler: &mut T,
+        observer: &dyn Observer,
+    ) -> Result<(), StoreError> {
+        let begun = Clock.now();
+        if begun < self.walk.due_at() {
+            return Ok(());
+        }
+        let stretch = self.walk.stretch(begun);
+        let swept = settler.sweep(stretch).await;
+        let now = Clock.now();
+        match swept {
+            Ok(swept) => {
+                self.refused = false;
+                let Stretch { after, up_to, .. } = stretch;
+                debug!(after, up_to, removed = swept.removed, "swept sent rows");
+                observer.removed(swept.removed);
+                self.walk.swept(stretch, &swept, now.since(begun), now);
+            }
+            Err(error @ (StoreError::Unreachable(_) | StoreError::ReadOnly(_))) => {
+                self.walk.failed(now);
+                return Err(error);
+            }
+            Err(error) => {
+                self.walk.failed(now);
+                if !self.refused {
+                    self.refused = true;
+                    warn!(%error, "sent rows cannot be removed; they are kept for longer than outbox.retention");
+                }
+            }
+        }
+        Ok(())
+    }
+}

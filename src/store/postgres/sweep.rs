@@ -1,0 +1,65 @@
+//! Removes sent rows when `outbox.retention` is over.
+//!
+//! One statement looks at a bounded stretch of ids by the primary key, which alone can serve
+//! it, and deletes what it may. It waits for no lock: a row that somebody holds stays until a
+//! later walk, so that no two sessions can wait for each other.
+
+use std::time::Duration;
+
+use tokio_postgres::types::{ToSql, Type};
+
+use super::ident::Outbox;
+use super::reader::within;
+use super::row::get;
+use super::session::Session;
+use crate::relay::rules::{SWEEP_ROWS, Stretch, Swept};
+use crate::store::StoreError;
+
+/// Sweeps one stretch.
+pub(super) async fn sweep(
+    session: &Session,
+    outbox: &Outbox,
+    deadline: Duration,
+    stretch: Stretch,
+) -> Result<Swept, StoreError> {
+    let retention = stretch.retention.as_secs_f64();
+    let parameters: [(&(dyn ToSql + Sync), Type); 3] = [
+        (&stretch.after, Type::INT8),
+        (&stretch.up_to, Type::INT8),
+        (&retention, Type::FLOAT8),
+    ];
+    // Unnamed, so that a table that a migration changes meanwhile does no harm.
+    let sql = sql(outbox);
+    let rows = session.client.query_typed(&sql, &parameters);
+    let rows = within(deadline, "remove sent rows", rows).await?;
+    let Some(row) = rows.first() else {
+        return Ok(Swept::default());
+    };
+    let count = |column| get(row, column).map(|count: i64| usize::try_from(count).unwrap_or(0));
+    let (old, removed) = (count(3)?, count(4)?);
+    Ok(Swept {
+        looked: count(0)?,
+        last: get(row, 1)?,
+        young: get(row, 2)?,
+        removed,
+        held: old.saturating_sub(removed),
+    })
+}
+
+/// $1 ids above, $2 up to, $3 retention in seconds. Ids are never below 1.
+fn sql(outbox: &Outbox) -> String {
+    let relation = outbox.quoted();
+    format!(
+        "WITH cutoff AS MATERIALIZED (SELECT pg_catalog.clock_timestamp() \
+           - pg_catalog.make_interval(secs => $3) AS at), \
+         looked AS MATERIALIZED (SELECT id, sent_at FROM {relation} \
+           WHERE id > $1 AND id <= $2 ORDER BY id LIMIT {SWEEP_ROWS}), \
+         target AS MATERIALIZED (SELECT id FROM {relation} \
+           WHERE id = ANY (ARRAY (SELECT id FROM looked WHERE sent_at < (SELECT at FROM cutoff))) \
+             AND sent_at < (SELECT at FROM cutoff) ORDER BY id FOR UPDATE SKIP LOCKED), \
+         removed AS (DELETE FROM {relation} AS m USING target WHERE m.id = target.id RETURNING 1) \
+         SELECT count(*), max(id), coalesce(bool_or(sent_at >= (SELECT at FROM cutoff)), false), \
+           count(*) FILTER (WHERE sent_at < (SELECT at FROM cutoff)), \
+           (SELECT count(*) FROM removed) FROM looked"
+    )
+}

@@ -1,0 +1,113 @@
+//! Sent rows go when their time is over, and nothing else does.
+
+use crate::support::relay::Relay;
+use crate::support::scene::{QUEUE, Scene, eventually};
+
+/// Rows that were sent eight days ago, and rows that were sent six days ago.
+const HISTORY: &str = "INSERT INTO outbox.message (routing_key, payload, sent_at)
+     SELECT 'q', '{}', now() - interval '8 days' FROM generate_series(1, 5000);
+     INSERT INTO outbox.message (routing_key, payload, sent_at)
+     SELECT 'q', '{}', now() - interval '6 days' FROM generate_series(1, 3000)";
+
+async fn number(relay: &Relay, name: &str) -> Option<f64> {
+    let (_, page) = relay.get("/metrics").await?;
+    let line = page.lines().find_map(|line| line.strip_prefix(name))?;
+    line.trim().parse().ok()
+}
+
+#[tokio::test]
+async fn rows_sent_longer_ago_than_retention_are_removed_and_younger_ones_are_kept() {
+    let scene = Scene::new().await;
+    scene.run(HISTORY).await;
+    scene
+        .run(
+            "INSERT INTO outbox.message (routing_key, payload, available_at)
+             VALUES ('q', '{}', now() + interval '1 day');
+             INSERT INTO outbox.quarantine (id, message_id, exchange, routing_key, created_at,
+               attempts, reason_class, reason, first_failed_at, last_failed_at, quarantined_at)
+             SELECT 1, 'old', '', 'q', at, 1, 'too_large', 'old', at, at, at
+             FROM (SELECT now() - interval '1 year' AS at) AS past;
+             INSERT INTO outbox.audit (at, act, by_whom, reason, version)
+             VALUES (now() - interval '1 year', 'discard', 'ann', 'test', '0')",
+        )
+        .await;
+    let relay = scene.ready_relay().await;
+    let over = "SELECT NOT EXISTS (SELECT FROM outbox.message
+         WHERE sent_at < now() - interval '7 days')";
+    scene.until(over).await;
+    scene.write_many(10, 3).await;
+    scene
+        .until("SELECT count(*) = 1 FROM outbox.message WHERE sent_at IS NULL")
+        .await;
+    assert_eq!(scene.count("sent_at IS NOT NULL").await, 3010);
+    assert_eq!(scene.count("sent_at IS NULL").await, 1, "scheduled");
+    assert_eq!(scene.quarantined().await, 1);
+    assert_eq!(
+        scene.ask::<i64>("SELECT count(*) FROM outbox.audit").await,
+        1
+    );
+    eventually("5,000 removed rows are told", async || {
+        number(&relay, "outbox_relay_rows_removed_total").await == Some(5000.0)
+    })
+    .await;
+    relay.stop().await;
+}
+
+/// The row at the low end was pending for long, and sent lately.
+#[tokio::test]
+async fn a_row_that_stays_at_the_low_end_holds_back_no_other() {
+    let scene = Scene::new().await;
+    scene
+        .run(
+            "INSERT INTO outbox.message (routing_key, payload, available_at)
+             SELECT 'q', '{}', now() + interval '1 year' FROM generate_series(1, 2500)",
+        )
+        .await;
+    scene.run(HISTORY).await;
+    let relay = scene.ready_relay().await;
+    scene
+        .until("SELECT count(*) = 5500 FROM outbox.message")
+        .await;
+    relay.stop().await;
+}
+
+#[tokio::test]
+async fn with_on_sent_delete_nothing_is_kept_that_was_sent() {
+    let mut scene = Scene::new().await;
+    // Somebody marked rows before: their retention still counts.
+    scene.run(HISTORY).await;
+    scene.set("OUTBOX__ON_SENT", "delete");
+    let relay = scene.ready_relay().await;
+    scene.write_many(200, 7).await;
+    scene
+        .until("SELECT count(*) = 3000 FROM outbox.message")
+        .await;
+    relay.stop().await;
+    let report = scene.judge().await;
+    assert_eq!(report.duplicates, 0);
+    assert_eq!(scene.queues.take_all(QUEUE).await.len(), 0);
+}
+
+#[tokio::test]
+async fn a_relay_that_may_not_delete_says_so_once_and_goes_on() {
+    let scene = Scene::new().await;
+    scene.run(HISTORY).await;
+    scene
+        .run(
+            "CREATE FUNCTION outbox.keep() RETURNS trigger LANGUAGE plpgsql AS
+             $$ BEGIN RAISE EXCEPTION 'rows are kept here'; END $$;
+             CREATE TRIGGER keep BEFORE DELETE ON outbox.message
+             FOR EACH ROW EXECUTE FUNCTION outbox.keep()",
+        )
+        .await;
+    let relay = scene.ready_relay().await;
+    relay.printed("sent rows cannot be removed").await;
+    scene.write_many(50, 7).await;
+    scene.drained().await;
+    let told = relay.output();
+    let told = told
+        .iter()
+        .filter(|line| line.contains("cannot be removed"));
+    assert_eq!(told.count(), 1);
+    relay.stop().await;
+}
