@@ -1,8 +1,9 @@
-//! What the tasks report to the engine.
+//! What the tasks report to the engine, and how it hands decisions to them.
 
 use std::sync::Arc;
 
 use tokio::sync::mpsc;
+use tracing::warn;
 
 use crate::broker::{ChannelLost, Outcome};
 use crate::message::{Publication, RowId};
@@ -67,5 +68,12 @@ impl Events {
         if self.0.send(event).is_err() {
             tracing::debug!("the engine has ended; late news is dropped");
         }
+    }
+}
+
+/// Hands over. The tasks outlive the engine's turns, so that somebody listens.
+pub(super) fn tell<T>(outlet: &mpsc::UnboundedSender<T>, decision: T) {
+    if outlet.send(decision).is_err() {
+        warn!("a task of the relay ended early");
     }
 }

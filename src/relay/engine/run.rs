@@ -8,7 +8,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::{info, warn};
 
-use super::event::{Event, Events};
+use super::event::{Event, Events, tell};
 use super::flights::Flights;
 use super::herald::Herald;
 use super::obedience::Obedience;
@@ -393,10 +393,3 @@ enum Side {
 
 /// The engine comes round at least so often, so that a stuck one is noticed.
 const HEARTBEAT: std::time::Duration = std::time::Duration::from_secs(5);
-
-/// Hands over. The tasks outlive the engine's turns, so that somebody listens.
-fn tell<T>(outlet: &mpsc::UnboundedSender<T>, decision: T) {
-    if outlet.send(decision).is_err() {
-        warn!("a task of the relay ended early");
-    }
-}
