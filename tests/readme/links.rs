@@ -4,11 +4,11 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The Markdown pages at the root and in `docs`.
+/// The Markdown pages at the root, in `docs` and in `deploy`.
 fn pages() -> Vec<PathBuf> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut pages = Vec::new();
-    for folder in [root.to_owned(), root.join("docs")] {
+    for folder in [root.to_owned(), root.join("docs"), root.join("deploy")] {
         for entry in fs::read_dir(&folder).expect("a folder") {
             let path = entry.expect("an entry").path();
             if path.extension().is_some_and(|extension| extension == "md") {
