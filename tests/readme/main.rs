@@ -43,6 +43,19 @@ async fn rows_are_written_as_documented() {
 }
 
 #[tokio::test]
+async fn order_is_kept_as_documented() {
+    let stage = play("docs/order.md").await;
+    let arrived = stage.arrived().await;
+    let steps = [1, 2, 3].map(|step| format!(r#"{{"step" : {step}}}"#));
+    let [withdrawn, rest @ ..] = &arrived[..] else {
+        panic!("nothing arrived");
+    };
+    assert_eq!(withdrawn, r#"{"withdrawn": 30}"#);
+    assert_eq!(rest, steps);
+    stage.end().await;
+}
+
+#[tokio::test]
 async fn failures_are_mended_as_documented() {
     let stage = play("docs/failures.md").await;
     let arrived = stage.arrived().await;
