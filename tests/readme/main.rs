@@ -68,3 +68,8 @@ async fn failures_are_mended_as_documented() {
 async fn the_relay_is_operated_as_documented() {
     play("docs/operating.md").await.end().await;
 }
+
+#[tokio::test]
+async fn a_new_version_is_brought_in_as_documented() {
+    play("docs/upgrading.md").await.end().await;
+}
