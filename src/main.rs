@@ -1,21 +1,18 @@
 //! The binary: arguments, configuration, telemetry, runtime, command, exit code; nothing else.
 
-use std::io;
+use std::io::{self, Write};
 use std::process::ExitCode;
 
 use anyhow::Context;
 use clap::Parser;
-use outbox_relay::commands::{Arguments, Exit, Start};
+use outbox_relay::commands::{Arguments, Exit, Output, Start};
 use outbox_relay::ops::Telemetry;
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let exit = run(arguments).unwrap_or_else(|error| {
-        // Whoever reads our output has seen enough of it, as `head` has.
-        if is_broken_pipe(&error) {
-            return Exit::Done;
-        }
-        eprintln!("outbox-relay: {error:#}");
+        // Where nobody reads it there is nobody to tell.
+        let _ = writeln!(io::stderr(), "outbox-relay: {error:#}");
         Exit::from(&error)
     });
     exit.into()
@@ -30,17 +27,17 @@ fn run(arguments: Arguments) -> anyhow::Result<Exit> {
         .thread_name("outbox-relay")
         .build()
         .context("cannot start the runtime")?;
+    let mut out = Output::new(io::stdout());
     let start = Start {
         sources,
         loaded,
         telemetry,
-        out: &mut io::stdout(),
-        err: &mut io::stderr(),
+        out: &mut out,
+        err: &mut Output::new(io::stderr()),
     };
-    runtime.block_on(arguments.command.execute(start))
-}
-
-fn is_broken_pipe(error: &anyhow::Error) -> bool {
-    let io = error.downcast_ref::<io::Error>();
-    io.is_some_and(|io| io.kind() == io::ErrorKind::BrokenPipe)
+    let done = runtime.block_on(arguments.command.execute(start));
+    // A look-up of a name may hang in the system for long; it is of no use any more.
+    runtime.shutdown_background();
+    out.flush().context("cannot write the output")?;
+    done
 }

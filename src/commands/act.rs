@@ -32,17 +32,35 @@ impl Signed {
     pub(super) fn act(&self) -> Result<Act, &'static str> {
         let by = self.by.clone().or_else(login_name);
         Ok(Act {
-            by: by.ok_or("--by is needed: neither LOGNAME nor USER tells who you are")?,
+            by: by.ok_or(NOBODY)?,
             reason: self.reason.clone(),
             version: env!("CARGO_PKG_VERSION"),
         })
     }
 }
 
+const NOBODY: &str = "--by is needed: neither LOGNAME nor USER nor /etc/passwd tells who you are";
+
+/// As the environment has it, else as the system's list of users does (passwd(5)): a job or a
+/// container often has no such variables.
 fn login_name() -> Option<String> {
     let names = ["LOGNAME", "USER"].into_iter();
     let mut names = names.filter_map(|name| std::env::var(name).ok());
-    names.find(|name| !name.trim().is_empty())
+    names.find(|name| !name.trim().is_empty()).or_else(|| {
+        let users = std::fs::read_to_string("/etc/passwd").ok()?;
+        name_of(rustix::process::getuid().as_raw(), &users)
+    })
+}
+
+/// The first name with this number.
+fn name_of(user: u32, users: &str) -> Option<String> {
+    let name = |line: &str| {
+        let mut fields = line.split(':');
+        let name = fields.next().filter(|name| !name.trim().is_empty())?;
+        let number: u32 = fields.nth(1)?.parse().ok()?;
+        (number == user).then(|| name.to_owned())
+    };
+    users.lines().find_map(name)
 }
 
 /// A text that says something, and that PostgreSQL can store.
@@ -191,6 +209,16 @@ mod tests {
         for text in ["0/s", "-1/s", "1/d", "/s", "fast", ""] {
             assert!(rate(text).is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn a_user_is_found_by_his_number() {
+        let users = "root:x:0:0:root:/root:/bin/sh\n+::::::\n# note\nann:x:1000:1000:Ann,,:/home/ann:/bin/sh\n\
+                     other:x:1000:1000::/:/bin/sh\n:x:7:7::/:\n";
+        assert_eq!(name_of(0, users).as_deref(), Some("root"));
+        assert_eq!(name_of(1000, users).as_deref(), Some("ann"));
+        assert_eq!(name_of(7, users), None);
+        assert_eq!(name_of(1, users), None);
     }
 
     #[test]

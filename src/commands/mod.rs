@@ -13,6 +13,7 @@ pub mod grants;
 pub mod health;
 pub mod inbox;
 pub mod migrate;
+mod output;
 pub mod pause;
 pub mod quarantine;
 mod reload;
@@ -21,6 +22,7 @@ pub mod run;
 mod servers;
 pub mod status;
 pub mod topology;
+mod until_empty;
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -31,6 +33,7 @@ use crate::config::{Assignment, Faults, Loaded, Needs, Origin, Sources};
 use crate::ops::Telemetry;
 
 pub use exit::Exit;
+pub use output::Output;
 
 const AFTER_HELP: &str = "\
 Examples:

@@ -1,6 +1,5 @@
 //! `outbox-relay run`: the daemon.
 
-use std::io::Write;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,13 +7,17 @@ use std::time::Duration;
 use anyhow::Context;
 use clap::Args;
 use tokio::task::JoinHandle;
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 use uuid::Uuid;
 
+use super::act::span;
 use super::reload::{self, Reload};
 use super::servers::{broker, instance_name, store};
+use super::until_empty::{self, Cause};
 use super::{Exit, Start};
+use crate::broker::AmqpBroker;
 use crate::config::{BrokerTarget, Config, Login, Ordering};
 use crate::message::Rules;
 use crate::ops::{HttpServer, Metrics, Site, Supervisor};
@@ -22,8 +25,6 @@ use crate::relay::rules::FlowLimits;
 use crate::relay::{Ended, Identity, Mode, Relay, Settings};
 use crate::runtime::{Clock, Health, Shutdown};
 use crate::store::postgres::PgStore;
-use crate::store::postgres::operator::Operator;
-use crate::store::postgres::remaining::{Remaining, remaining};
 
 /// A minute is short beside what a person needs who changed a row by hand, and long beside what a
 /// walk over the pending rows costs.
@@ -36,15 +37,20 @@ Examples:
   outbox-relay run
   outbox-relay run --until-empty    # send what is due, say what is left, and exit
 
-SIGTERM or SIGINT drains: nothing new is published, what is in flight is awaited and marked,
-for at most relay.shutdown_grace. A second signal exits at once.
+SIGTERM or SIGINT drains: nothing new is published, what is in flight is awaited and marked. It ends
+within relay.shutdown_grace: with 0 if nothing was left in doubt, else with 1, and says how many rows
+were. A second signal exits at once.
 SIGHUP reads the configuration again: log level, retries and secrets count at once or at the next
 connect; the log says what needs a restart.")]
 pub struct Arguments {
-    /// Send what is due, say what is scheduled, waiting or quarantined, and exit 0. Waits for
-    /// servers that cannot be reached
+    /// Send what is due, say what is scheduled, waiting or quarantined, and exit 0; 1 if it was
+    /// stopped before
     #[arg(long)]
     pub until_empty: bool,
+    /// With --until-empty: exit 75 when a server could not be used for so long without a break
+    #[arg(long, value_name = "TIME", requires = "until_empty", value_parser = span,
+          default_value = until_empty::PATIENCE)]
+    pub wait: Duration,
 }
 
 /// Runs until it is told to stop. Outages never end it.
@@ -57,7 +63,7 @@ pub async fn run(arguments: &Arguments, start: Start<'_>) -> anyhow::Result<Exit
         loaded,
         telemetry,
         out,
-        ..
+        err,
     } = start;
     let hangups = reload::hangups().context("cannot listen for SIGHUP")?;
     let config = &loaded.config.clone();
@@ -71,12 +77,10 @@ pub async fn run(arguments: &Arguments, start: Start<'_>) -> anyhow::Result<Exit
     let supervisor = Supervisor::of_environment();
     let store = store(config)?;
     let target = config.broker_target();
-    let broker = broker(target.clone());
-    let drain = shutdown.drain().clone();
-    let attended = supervisor.attend(health.clone(), Clock, drain.clone(), stop.clone());
-    let attended = tokio::spawn(attended);
-    let relay =
-        Relay::new(settings(config, &target), store.clone(), broker, health).observed_by(metrics);
+    let (broker, drain) = (broker(target.clone()), shutdown.drain().clone());
+    let attended = tokio::spawn(supervisor.attend(health.clone(), Clock, drain, stop.clone()));
+    let told = settings(config, &target);
+    let relay = Relay::new(told, store.clone(), broker, health.clone()).observed_by(metrics);
     let reload = Reload {
         sources,
         current: loaded,
@@ -88,26 +92,52 @@ pub async fn run(arguments: &Arguments, start: Start<'_>) -> anyhow::Result<Exit
     };
     let reloads = tokio::spawn(reload.at_each(hangups, stop.clone()));
     supervisor.started();
-    let mode = arguments.mode();
-    let ended = relay.run(mode, drain).await;
-    if mode == Mode::UntilEmpty {
-        report(&store, out).await?;
-    }
+    let grace = config.relay.shutdown_grace;
+    let (ended, cause) = arguments.carry_out(relay, &health, &shutdown, grace).await;
+    let exit = if arguments.until_empty {
+        until_empty::conclude(ended, cause, &store, out, err).await
+    } else {
+        Ok(exit(ended))
+    };
     stop.cancel();
-    ended_all([pages, reloads, attended]).await;
-    match ended {
-        Ended::Drained => info!("drained"),
-        Ended::GraceOver(rows) => warn!(rows, "stopped before all was confirmed"),
-    }
-    Ok(Exit::Done)
+    ended_all([pages, reloads, attended], grace / LAST_WORDS).await;
+    tell(ended);
+    exit
 }
 
-/// The tasks beside the relay end when they are told to; one that panicked is told of.
-async fn ended_all(tasks: [JoinHandle<()>; 3]) {
-    for task in tasks {
-        if let Err(error) = task.await {
-            warn!(%error, "the HTTP server, the reload or the watchdog ended badly");
+/// A stop that left nothing in doubt is a good one.
+fn exit(ended: Ended) -> Exit {
+    match ended {
+        Ended::Drained => Exit::Done,
+        Ended::GraceOver(_) => Exit::Failed,
+    }
+}
+
+fn tell(ended: Ended) {
+    match ended {
+        Ended::Drained => info!("drained"),
+        Ended::GraceOver(rows) => warn!(
+            rows,
+            "stopped before all was confirmed; these rows stay pending and may be sent once more"
+        ),
+    }
+}
+
+/// Of the grace period, one part in so many is left for whoever reads the pages.
+const LAST_WORDS: u32 = 50;
+
+/// The tasks beside the relay end when they are told to, or with the process; one that panicked
+/// is told of.
+async fn ended_all(tasks: [JoinHandle<()>; 3], deadline: Duration) {
+    let all = async {
+        for task in tasks {
+            if let Err(error) = task.await {
+                warn!(%error, "the HTTP server, the reload or the watchdog ended badly");
+            }
         }
+    };
+    if timeout(deadline, all).await.is_err() {
+        info!("somebody is still reading a page");
     }
 }
 
@@ -125,12 +155,35 @@ fn site(health: Health, metrics: Arc<Metrics>) -> Site {
 }
 
 impl Arguments {
-    fn mode(&self) -> Mode {
-        if self.until_empty {
-            Mode::UntilEmpty
-        } else {
-            Mode::Forever
+    /// Runs the relay to its end, and tells what ended it.
+    async fn carry_out(
+        &self,
+        relay: Relay<PgStore, AmqpBroker>,
+        health: &Health,
+        shutdown: &Shutdown,
+        grace: Duration,
+    ) -> (Ended, Cause) {
+        let signalled = shutdown.drain();
+        if !self.until_empty {
+            let ended = relay.run(Mode::Forever, signalled.clone()).await;
+            return (ended, Cause::Stopped(grace));
         }
+        let drain = signalled.child_token();
+        let running = relay.run(Mode::UntilEmpty, drain.clone());
+        tokio::pin!(running);
+        let (ended, given_up) = tokio::select! {
+            ended = &mut running => (ended, None),
+            why = until_empty::out_of_reach(health, self.wait) => {
+                drain.cancel();
+                (running.await, Some(why))
+            }
+        };
+        let cause = match given_up {
+            Some(why) => Cause::OutOfReach(why),
+            None if signalled.is_cancelled() => Cause::Stopped(grace),
+            None => Cause::Empty,
+        };
+        (ended, cause)
     }
 }
 
@@ -198,24 +251,4 @@ fn user(login: &Login) -> Option<&str> {
         Login::Plain { user, .. } => Some(user),
         Login::External => None,
     }
-}
-
-async fn report(store: &PgStore, out: &mut (dyn Write + Send)) -> anyhow::Result<()> {
-    let Remaining {
-        due,
-        scheduled,
-        waiting,
-        quarantined,
-    } = remaining(store).await?;
-    writeln!(out, "due: {due}")?;
-    writeln!(out, "scheduled for later: {scheduled}")?;
-    writeln!(out, "waiting to be retried: {waiting}")?;
-    writeln!(out, "in quarantine: {quarantined}")?;
-    let looking = Operator::looking(store).await?;
-    let paused = looking.paused().await;
-    looking.close().await;
-    for one in paused? {
-        writeln!(out, "paused: {}", super::pause::told(&one))?;
-    }
-    Ok(())
 }

@@ -18,8 +18,13 @@ const UNITS: [(u128, &str); 5] = [
 /// A sentence that says what to write.
 pub fn parse(text: &str) -> Result<Duration, String> {
     let text = text.trim();
-    if text.parse::<f64>().is_ok() {
-        return Err(format!("a duration needs a unit: write {text}s"));
+    match text.parse::<f64>() {
+        // Nothing is nothing in any unit; whether it is allowed, its key knows.
+        Ok(0.0) => return Ok(Duration::ZERO),
+        Ok(number) if number > 0.0 => {
+            return Err(format!("a duration needs a unit: write {text}s"));
+        }
+        Ok(_) | Err(_) => {}
     }
     // humantime reads `M` as months, one keystroke away from minutes.
     if let Some(number) = text.strip_suffix('M') {
@@ -70,6 +75,8 @@ mod tests {
     fn whatever_is_no_duration_is_told_what_to_write() {
         let parsed = |text| parse(text).unwrap_err();
         assert_eq!(parsed("5"), "a duration needs a unit: write 5s");
+        assert_eq!(parse("0"), Ok(Duration::ZERO));
+        assert!(parsed("-5").starts_with("not a duration"));
         assert_eq!(parsed("0.5"), "a duration needs a unit: write 0.5s");
         assert_eq!(
             parsed("5M"),

@@ -46,7 +46,7 @@ const USED: [&str; 28] = [
 ];
 
 /// Known to libpq and not honoured, with the reason or the way out.
-const REFUSED: [(&str, &str); 21] = [
+const REFUSED: [(&str, &str); 23] = [
     ("service", "write host, port and dbname here"),
     ("servicefile", "write host, port and dbname here"),
     ("replication", "the relay reads a table, not the log"),
@@ -73,6 +73,8 @@ const REFUSED: [(&str, &str); 21] = [
     ("gssdelegation", "Kerberos is not spoken"),
     ("scram_client_key", "give the password"),
     ("scram_server_key", "give the password"),
+    ("statement_timeout", "set database.statement_timeout"),
+    ("lock_timeout", "it is half of database.statement_timeout"),
     ("oauth_issuer", "OAuth is not spoken"),
 ];
 

@@ -312,6 +312,13 @@ impl<'a> Meaning<'a> {
     fn connect_timeout(&mut self, default: Duration) -> Duration {
         match self.parameters.get("connect_timeout") {
             None => default,
+            // libpq's "for ever".
+            Some(text) if text.trim() == "0" => {
+                self.problem(format!(
+                    "connect_timeout=0 would wait for ever; write seconds from 1 to {LONGEST_CONNECT}"
+                ));
+                default
+            }
             Some(_) => Duration::from_secs(self.number("connect_timeout", 1, LONGEST_CONNECT, 1)),
         }
     }

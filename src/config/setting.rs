@@ -195,6 +195,14 @@ impl Setting for Duration {
         duration::parse(text)
     }
 
+    fn from_typed(value: &Written<'_>) -> Result<Self, String> {
+        match (value.number(), value.text()) {
+            (Some(number), _) if number == "0" => Ok(Self::ZERO),
+            (_, Some(text)) => Self::from_text(text),
+            (Some(_) | None, None) => Err(Self::wrong_type(value)),
+        }
+    }
+
     fn wrong_type(value: &Written<'_>) -> String {
         match value.number() {
             Some(number) => format!("a duration needs a unit: write \"{number}s\""),
@@ -210,6 +218,14 @@ impl Setting for Duration {
 impl Setting for ByteSize {
     fn from_text(text: &str) -> Result<Self, String> {
         Self::parse(text)
+    }
+
+    fn from_typed(value: &Written<'_>) -> Result<Self, String> {
+        match (value.number(), value.text()) {
+            (Some(number), _) if number == "0" => Ok(Self::from_bytes(0)),
+            (_, Some(text)) => Self::from_text(text),
+            (Some(_) | None, None) => Err(Self::wrong_type(value)),
+        }
     }
 
     fn wrong_type(value: &Written<'_>) -> String {

@@ -35,6 +35,8 @@ impl ByteSize {
         let unit = text[digits.len()..].trim().to_ascii_lowercase();
         let number: u64 = digits.parse().map_err(|_| not_a_size())?;
         let factor: u64 = match unit.as_str() {
+            // Whether it is allowed, its key knows.
+            "" if number == 0 => 1,
             "" => {
                 return Err(format!(
                     "a size needs a unit: write {number}B, {number}KiB or {number}MiB"

@@ -79,7 +79,15 @@ impl Health {
         });
     }
 
-    /// Rows were confirmed and settled. Wakes nobody: it happens all the time.
+    /// A row was routed and confirmed. Wakes nobody, like [`Health::progressed`].
+    pub fn confirmed(&self, now: Moment) {
+        self.condition.send_if_modified(|condition| {
+            condition.confirmed = condition.confirmed.max(Some(now));
+            false
+        });
+    }
+
+    /// Rows were settled. Wakes nobody: it happens all the time.
     pub fn progressed(&self, now: Moment) {
         self.condition.send_if_modified(|condition| {
             condition.progressed = condition.progressed.max(Some(now));

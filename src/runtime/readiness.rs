@@ -60,8 +60,10 @@ pub struct Condition {
     pub role: Role,
     /// Since when there have been due rows without a break; `None` while nothing is due.
     pub due_since: Option<Moment>,
-    /// When a row was last confirmed and settled.
+    /// When a row was last settled: sent, put off or given up.
     pub progressed: Option<Moment>,
+    /// When the broker last routed and confirmed a row.
+    pub confirmed: Option<Moment>,
     /// Partitions held.
     pub partitions: u16,
     /// The first partition is among them: whoever holds it speaks for the whole outbox.
@@ -76,6 +78,7 @@ impl Default for Condition {
             role: Role::Active,
             due_since: None,
             progressed: None,
+            confirmed: None,
             partitions: 0,
             speaks: false,
         }

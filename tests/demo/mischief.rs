@@ -41,6 +41,9 @@ impl Mischief {
         while stage.ledger.deliveries() < before + 20 {
             sleep(Duration::from_millis(1)).await;
         }
+        stage
+            .screen
+            .done("the relay has found it by itself: messages flow again");
         done.kill_relay(stage, "while it catches up").await;
         caught_up(stage).await;
         done.outages.push((from, now(stage).await));
@@ -70,9 +73,7 @@ impl Mischief {
             .broken("kill -9 of the broker; the shop goes on selling");
         sleep(RESTART_DELAY).await;
         stage.rabbit.start_again().await;
-        stage
-            .screen
-            .done("the broker is back; the relay finds it by itself");
+        stage.screen.done("the broker is started again");
     }
 }
 

@@ -157,13 +157,25 @@ async fn a_broker_that_falls_silent_is_noticed_within_three_heartbeats() {
     assert!(report.duplicates <= REPEATED, "{report}");
 }
 
+/// Told to stop it ends within its grace period. Rows that were on their way when the broker
+/// fell silent are in doubt, and only then does it not exit with 0.
+async fn stops_within(relay: &Relay, grace: Duration) {
+    let told = Instant::now();
+    relay.terminate();
+    let (status, took) = (relay.ended().await, told.elapsed());
+    assert!(took < grace, "{took:?}");
+    let output = relay.output().join("\n");
+    let doubt = output.contains("stopped before all was confirmed");
+    assert_eq!(status.code(), Some(i32::from(doubt)), "{output}");
+}
+
 /// F16: frozen while it works, and frozen while the relay connects.
 #[tokio::test]
 async fn a_frozen_broker_is_noticed_and_named_and_stops_no_shutdown() {
     let mut outage = Outage::prepare(async |scene| {
         scene.set("BROKER__HEARTBEAT", "2s");
         scene.set("BROKER__CONNECT_TIMEOUT", "1s");
-        scene.set("RELAY__SHUTDOWN_GRACE", "5s");
+        scene.set("RELAY__SHUTDOWN_GRACE", "10s");
     })
     .await;
     outage.rabbit.pause();
@@ -173,14 +185,7 @@ async fn a_frozen_broker_is_noticed_and_named_and_stops_no_shutdown() {
         .printed("no answer to AMQP handshake within 1 s")
         .await;
     outage.writers.write(100).await;
-    let told = Instant::now();
-    outage.relay.terminate();
-    assert!(outage.relay.ended().await.success());
-    assert!(
-        told.elapsed() < Duration::from_secs(8),
-        "{:?}",
-        told.elapsed()
-    );
+    stops_within(&outage.relay, Duration::from_secs(10)).await;
     // Started while it is frozen.
     outage.relay = outage.scene.relay();
     outage
@@ -197,7 +202,7 @@ async fn a_frozen_broker_is_noticed_and_named_and_stops_no_shutdown() {
 /// F13.
 #[tokio::test]
 async fn a_memory_alarm_is_reported_holds_everything_and_charges_nothing() {
-    let mut outage = Outage::prepare(async |scene| scene.set("RELAY__SHUTDOWN_GRACE", "5s")).await;
+    let mut outage = Outage::prepare(async |scene| scene.set("RELAY__SHUTDOWN_GRACE", "10s")).await;
     let before = outage.relay.resident();
     outage.rabbit.raise_memory_alarm().await;
     let relay = &outage.relay;
@@ -215,14 +220,7 @@ async fn a_memory_alarm_is_reported_holds_everything_and_charges_nothing() {
     // Once more, and told to stop meanwhile.
     outage.rabbit.raise_memory_alarm().await;
     outage.relay.answers("/readyz", 503).await;
-    let told = Instant::now();
-    outage.relay.terminate();
-    assert!(outage.relay.ended().await.success());
-    assert!(
-        told.elapsed() < Duration::from_secs(8),
-        "{:?}",
-        told.elapsed()
-    );
+    stops_within(&outage.relay, Duration::from_secs(10)).await;
     outage.rabbit.clear_memory_alarm().await;
     outage.relay = outage.scene.ready_relay().await;
     outage.flows().await;

@@ -13,6 +13,7 @@ mod flat_reads;
 mod grants;
 mod guest;
 mod identity;
+mod manners;
 mod metrics;
 mod migrate;
 mod migrate_check;

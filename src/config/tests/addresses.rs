@@ -32,7 +32,7 @@ fn a_database_address_that_cannot_be_used_says_why() {
         (
             "[database]\nurl = 'postgres://u:canary@h:port/db?connect_timeout=0'",
             "2: database.url: port must be a number from 1 to 65535\n  FILE:2: database.url: \
-             connect_timeout must be a number from 1 to 300",
+             connect_timeout=0 would wait for ever; write seconds from 1 to 300",
         ),
         (
             "[database]\nurl = 'postgres://u:canary@a,b/db?port=1,2,3'",

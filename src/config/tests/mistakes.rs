@@ -153,6 +153,25 @@ fn a_value_without_its_unit_is_told_which() {
 }
 
 #[test]
+fn a_zero_is_told_what_is_allowed_and_never_to_write_another_zero() {
+    assert_reports(&[
+        (
+            "[database]\nstatement_timeout = 0",
+            "2: database.statement_timeout: 0: must be from 100ms to 10m",
+        ),
+        (
+            "[database]\nstatement_timeout = '0'",
+            "2: database.statement_timeout: \"0\": must be from 100ms to 10m",
+        ),
+        (
+            "[database]\nurl = 'postgres://u:canary@h/db?statement_timeout=0'",
+            "2: database.url: parameter statement_timeout is not supported: set \
+             database.statement_timeout",
+        ),
+    ]);
+}
+
+#[test]
 fn a_value_out_of_bounds_is_told_the_bounds() {
     assert_reports(&[
         (

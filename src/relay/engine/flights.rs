@@ -31,8 +31,15 @@ impl Flights {
         self.under_way.extend(flights);
     }
 
-    /// These are certain. `wall` is for the time since a row was written.
-    pub(super) fn land(&mut self, outcomes: &[(RowId, Outcome)], now: Moment, wall: SystemTime) {
+    /// These are certain. `wall` is for the time since a row was written. Tells whether any was
+    /// routed and confirmed.
+    pub(super) fn land(
+        &mut self,
+        outcomes: &[(RowId, Outcome)],
+        now: Moment,
+        wall: SystemTime,
+    ) -> bool {
+        let mut any = false;
         for (id, outcome) in outcomes {
             let fate = match outcome {
                 Outcome::Confirmed(_) => Fate::Confirmed,
@@ -43,11 +50,13 @@ impl Flights {
                 continue;
             };
             if fate == Fate::Confirmed {
+                any = true;
                 // Two machines' clocks: one that is ahead makes no negative time.
                 let since = wall.duration_since(publication.created_at());
                 self.observer.delivered(*id, since.unwrap_or_default());
             }
         }
+        any
     }
 
     /// Nobody knows what became of these.

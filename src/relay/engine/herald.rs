@@ -63,10 +63,10 @@ impl Herald {
     pub(super) fn due(&mut self, now: Moment) -> Option<Announcement> {
         self.asked = now;
         let readiness = self.health.readiness(now);
-        let (progressed, partitions) = {
+        let (confirmed, partitions) = {
             let condition = self.health.watch();
             let condition = condition.borrow();
-            (condition.progressed, condition.partitions)
+            (condition.confirmed, condition.partitions)
         };
         if let Some((at, before, held)) = &self.last {
             let age = now.since(*at);
@@ -83,7 +83,7 @@ impl Herald {
             waits_for: waits_for(&readiness),
             database: told(&readiness.database),
             broker: told(&readiness.broker),
-            last_confirm: progressed.map(|at| now.since(at)),
+            last_confirm: confirmed.map(|at| now.since(at)),
             partitions,
         };
         self.last = Some((now, readiness, partitions));
@@ -164,6 +164,16 @@ mod tests {
         assert!(herald.due(at(2_000)).is_none(), "the same state");
         health.partitions(7, true);
         assert_eq!(herald.due(at(3_000)).map(|sign| sign.partitions), Some(7));
+    }
+
+    #[test]
+    fn only_a_routed_and_confirmed_row_is_a_confirm() {
+        let (mut herald, health) = herald();
+        health.progressed(at(100));
+        assert_eq!(herald.due(at(200)).expect("the first").last_confirm, None);
+        health.confirmed(at(300));
+        let sign = herald.due(at(6_000)).expect("a regular one");
+        assert_eq!(sign.last_confirm, Some(Duration::from_millis(5_700)));
     }
 
     #[test]

@@ -44,8 +44,16 @@ pub struct Settings {
     pub identity: Identity,
     /// How long sent rows are kept.
     pub retention: Duration,
-    /// How long a drain may take.
+    /// How long a stop may take, from the first word to the end of the last task.
     pub shutdown_grace: Duration,
+}
+
+impl Settings {
+    /// What of the grace period is left for goodbyes to both servers, after the drain. They take
+    /// a round trip each, unless a server says nothing.
+    pub(super) fn goodbye(&self) -> Duration {
+        (self.shutdown_grace / 5).min(Duration::from_secs(3))
+    }
 }
 
 /// A relay between a store and a broker.

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use tokio::sync::{Notify, mpsc};
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::{info, warn};
@@ -60,7 +61,10 @@ impl<S: Store, B: Broker> Relay<S, B> {
             .await;
         stop.cancel();
         drop(engine);
-        tasks.wait().await;
+        let goodbyes = timeout(settings.goodbye() * 2 / 3, tasks.wait());
+        if goodbyes.await.is_err() {
+            warn!("a task of the relay did not say goodbye in time");
+        }
         ended
     }
 
@@ -192,7 +196,7 @@ impl Engine {
             let nothing_to_do = self.stands_by || self.flow.standing().nothing_due;
             let finished = mode == Mode::UntilEmpty && nothing_to_do;
             if deadline.is_none() && (drain.is_cancelled() || finished) {
-                deadline = Some(now + settings.shutdown_grace);
+                deadline = Some(now + (settings.shutdown_grace - settings.goodbye()));
                 self.flow.drain();
                 self.draining = true;
                 self.health.role(Role::Draining);
@@ -204,12 +208,7 @@ impl Engine {
                 }
                 if now >= end {
                     let Standing { in_flight, .. } = self.flow.standing();
-                    let rows = in_flight + self.unsettled;
-                    warn!(
-                        rows,
-                        "the grace period is over; unconfirmed rows stay pending"
-                    );
-                    return Ended::GraceOver(rows);
+                    return Ended::GraceOver(in_flight + self.unsettled);
                 }
             }
             let wake = [self.flow.wake_at(), deadline, Some(now + HEARTBEAT)];
@@ -293,7 +292,9 @@ impl Engine {
                 self.flow.channel_open(no);
             }
             Event::Judged { no, outcomes } => {
-                self.flights.land(&outcomes, now, Clock.wall());
+                if self.flights.land(&outcomes, now, Clock.wall()) {
+                    self.health.confirmed(now);
+                }
                 self.flow.judged(no, outcomes, now);
             }
             Event::ChannelLost { no, lost } => self.take_loss(no, lost, now),
