@@ -20,7 +20,7 @@ use super::{Exit, Start};
 use crate::broker::AmqpBroker;
 use crate::config::{BrokerTarget, Config, Login, Ordering};
 use crate::message::Rules;
-use crate::ops::{HttpServer, Metrics, Site, Supervisor};
+use crate::ops::{Board, Everyone, Facts, HttpServer, Metrics, Site, Supervisor, with_page};
 use crate::relay::rules::FlowLimits;
 use crate::relay::{Ended, Identity, Mode, Relay, Settings};
 use crate::runtime::{Clock, Health, Shutdown};
@@ -71,16 +71,15 @@ pub async fn run(arguments: &Arguments, start: Start<'_>) -> anyhow::Result<Exit
     let health = Health::starting(Clock.now());
     let stop = CancellationToken::new();
     let server = listen(config.http.listen).await?;
-    let metrics = Arc::new(Metrics::new(health.clone(), Clock));
-    let site = Arc::new(site(health.clone(), Arc::clone(&metrics)));
-    let pages = tokio::spawn(server.serve(site, stop.clone()));
+    let (site, observer) = shown(config, &health);
+    let pages = tokio::spawn(server.serve(Arc::new(site), stop.clone()));
     let supervisor = Supervisor::of_environment();
     let store = store(config)?;
     let target = config.broker_target();
     let (broker, drain) = (broker(target.clone()), shutdown.drain().clone());
     let attended = tokio::spawn(supervisor.attend(health.clone(), Clock, drain, stop.clone()));
     let told = settings(config, &target);
-    let relay = Relay::new(told, store.clone(), broker, health.clone()).observed_by(metrics);
+    let relay = Relay::new(told, store.clone(), broker, health.clone()).observed_by(observer);
     let reload = Reload {
         sources,
         current: loaded,
@@ -149,9 +148,21 @@ async fn listen(address: SocketAddr) -> anyhow::Result<HttpServer> {
     Ok(server)
 }
 
-/// The probes and pages.
-fn site(health: Health, metrics: Arc<Metrics>) -> Site {
-    Site::new(health, Clock).with_page("/metrics", move || metrics.page())
+/// The probes and pages, and who is to be told what they show.
+fn shown(config: &Config, health: &Health) -> (Site, Arc<Everyone>) {
+    let metrics = Arc::new(Metrics::new(health.clone(), Clock));
+    let facts = Facts {
+        outbox: format!("{}.{}", config.outbox.schema, config.outbox.relation),
+        instance: instance_name(),
+        owner: config.quarantine.owner.clone(),
+    };
+    let board = Arc::new(Board::new(facts, health.clone(), Clock));
+    let everyone = Everyone(vec![
+        Arc::clone(&metrics) as Arc<_>,
+        Arc::clone(&board) as _,
+    ]);
+    let site = Site::new(health.clone(), Clock).with_page("/metrics", move || metrics.page());
+    (with_page(site, board), Arc::new(everyone))
 }
 
 impl Arguments {

@@ -12,7 +12,10 @@ use std::time::Duration;
 use bytes::Bytes;
 use http_body_util::Full;
 use hyper::body::Incoming;
-use hyper::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
+use hyper::header::{
+    ALLOW, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderValue, REFERRER_POLICY,
+    X_CONTENT_TYPE_OPTIONS, X_FRAME_OPTIONS,
+};
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -26,6 +29,11 @@ use tracing::{debug, warn};
 use crate::runtime::{Clock, Health};
 
 const JSON: &str = "application/json";
+/// A page may load what is served here and nothing else, may not make markup of text, and may
+/// not be put into another page (W3C Content Security Policy Level 3; Trusted Types).
+const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; \
+     connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; \
+     require-trusted-types-for 'script'; trusted-types 'none'";
 /// Clients served at once; more wait in the listener's queue.
 const CLIENTS: usize = 64;
 /// How long a client may take to say what it wants.
@@ -137,7 +145,15 @@ fn page(status: StatusCode, page: Page) -> Response<Full<Bytes>> {
     *response.status_mut() = status;
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(page.content_type));
-    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    for (name, value) in [
+        (CACHE_CONTROL, "no-store"),
+        (CONTENT_SECURITY_POLICY, POLICY),
+        (X_CONTENT_TYPE_OPTIONS, "nosniff"),
+        (X_FRAME_OPTIONS, "DENY"),
+        (REFERRER_POLICY, "no-referrer"),
+    ] {
+        headers.insert(name, HeaderValue::from_static(value));
+    }
     response
 }
 

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::time::{Duration, SystemTime};
 
+use uuid::Uuid;
+
 /// Counting stops here: beyond it an estimate has to do.
 pub const COUNTED: i64 = 10_000;
 
@@ -62,6 +64,8 @@ pub struct Measures {
     /// Age of the oldest row that should have been sent: since it was written, or since its
     /// `available_at`. `None` if there is none.
     pub oldest_due: Option<Duration>,
+    /// Reasons for which rows wait after a failure, most frequent first. Of the first 10,000.
+    pub reasons: Vec<(String, i64)>,
     /// What was given up, by reason.
     pub quarantine: Vec<GivenUp>,
     /// Versions of rows that vacuum has yet to remove, as the statistics have it.
@@ -72,6 +76,10 @@ pub struct Measures {
     pub pins: Vec<Pin>,
     /// What is paused.
     pub pauses: Vec<Pause>,
+    /// Who holds the partitions.
+    pub partitions: Vec<Holder>,
+    /// Who is alive, or lately was.
+    pub instances: Vec<Instance>,
 }
 
 /// Rows in quarantine for one reason.
@@ -129,6 +137,46 @@ pub struct Pin {
     pub age: Option<Duration>,
     /// How many transactions ago the oldest row version is that it still may see.
     pub transactions: i64,
+}
+
+/// Partitions in one hand.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Holder {
+    /// Token of the process; `None` if nobody holds them.
+    pub owner: Option<Uuid>,
+    /// Its name, if it is known.
+    pub name: Option<String>,
+    /// How many.
+    pub partitions: i64,
+    /// The leases are not over.
+    pub valid: bool,
+}
+
+/// A relay's last sign of life.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Instance {
+    /// Token of the process.
+    pub instance: Uuid,
+    /// Host and process.
+    pub name: String,
+    /// Of the program.
+    pub version: String,
+    /// When it started.
+    pub started_at: SystemTime,
+    /// How old the sign is.
+    pub silent_for: Duration,
+    /// It was ready.
+    pub ready: bool,
+    /// Why not.
+    pub waits_for: Option<String>,
+    /// State of its connection to PostgreSQL.
+    pub database: Option<String>,
+    /// State of its connection to RabbitMQ.
+    pub broker: Option<String>,
+    /// When a row of it was last confirmed.
+    pub last_confirm_at: Option<SystemTime>,
+    /// Partitions it held.
+    pub partitions: i16,
 }
 
 /// Something that is paused.

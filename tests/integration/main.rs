@@ -21,6 +21,7 @@ mod migrate_in_use;
 mod operator;
 mod order;
 mod outbox;
+mod page;
 mod pause;
 mod quarantine;
 mod queue;

@@ -7,9 +7,9 @@ use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
 use super::is_alive;
-use crate::store::measures::{Count, Measures, Pause, Pin};
+use crate::store::measures::{Count, Holder, Instance, Measures, Pause, Pin};
 use crate::store::postgres::ident::Outbox;
-use crate::store::postgres::status::{Holder, Instance, SentLately, Status};
+use crate::store::postgres::status::{SentLately, Status};
 
 /// Of the output; raised when a field changes its meaning or goes.
 const VERSION: u32 = 1;
@@ -20,9 +20,9 @@ const VERSION: u32 = 1;
 /// Never in fact: all of it can be told in JSON.
 pub(super) fn told(outbox: &Outbox, status: &Status) -> serde_json::Result<String> {
     let measures = &status.measures;
-    let instances: Vec<_> = status.instances.iter().map(instance).collect();
-    let partitions: Vec<_> = status.partitions.iter().map(holder).collect();
-    let reasons = status.reasons.iter();
+    let instances: Vec<_> = status.measures.instances.iter().map(instance).collect();
+    let partitions: Vec<_> = status.measures.partitions.iter().map(holder).collect();
+    let reasons = status.measures.reasons.iter();
     let reasons: Vec<_> = reasons
         .map(|(reason, rows)| json!({ "reason": reason, "rows": rows }))
         .collect();

@@ -49,6 +49,6 @@ pub async fn run(
 }
 
 /// A relay that said nothing for three signs of life is taken for dead.
-fn is_alive(instance: &crate::store::postgres::status::Instance) -> bool {
+fn is_alive(instance: &crate::store::measures::Instance) -> bool {
     instance.silent_for <= crate::relay::HEARTBEAT * 3
 }

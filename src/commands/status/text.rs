@@ -7,9 +7,9 @@ use comfy_table::presets::NOTHING;
 use time::OffsetDateTime;
 
 use super::is_alive;
-use crate::store::measures::{Measures, Pause, Pin};
+use crate::store::measures::{Holder, Instance, Measures, Pause, Pin};
 use crate::store::postgres::ident::Outbox;
-use crate::store::postgres::status::{Holder, Instance, SentLately, Status};
+use crate::store::postgres::status::{SentLately, Status};
 
 /// Headed paragraphs; what there is nothing of is left out.
 pub(super) fn told(outbox: &Outbox, status: &Status, owner: &str) -> String {
@@ -20,7 +20,7 @@ pub(super) fn told(outbox: &Outbox, status: &Status, owner: &str) -> String {
         table(
             "Waiting after a failure, by reason",
             &["rows", "reason"],
-            status
+            measures
                 .reasons
                 .iter()
                 .map(|(reason, rows)| vec![rows.to_string(), reason.clone()]),
@@ -31,8 +31,8 @@ pub(super) fn told(outbox: &Outbox, status: &Status, owner: &str) -> String {
             &["what", "since", "until", "by", "reason"],
             measures.pauses.iter().map(pause),
         ),
-        instances(&status.instances),
-        partitions(&status.partitions),
+        instances(&status.measures.instances),
+        partitions(&status.measures.partitions),
         vacuum(measures),
     ];
     let parts: Vec<_> = parts.into_iter().filter(|part| !part.is_empty()).collect();

@@ -67,6 +67,10 @@ pub trait Observer: Send + Sync + 'static {
     fn leases_lost(&self, partitions: usize);
     /// The outbox was measured. Only one relay of several does.
     fn measured(&self, measures: Measures);
+    /// Somebody looks at this very moment: measures are wanted more often.
+    fn is_watched(&self) -> bool {
+        false
+    }
 }
 
 /// Nobody looks.

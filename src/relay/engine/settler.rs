@@ -33,7 +33,7 @@ const AT_ONCE: u32 = 5;
 /// How long a goodbye may take.
 const FAREWELL: Duration = Duration::from_secs(2);
 
-/// An outbox is measured so often while nothing is settled, and so often while something is.
+/// An outbox is measured so often while nothing is settled and nobody looks, and so often else.
 const MEASURE_IDLE: Duration = Duration::from_secs(30);
 const MEASURE_BUSY: Duration = Duration::from_secs(5);
 
@@ -189,7 +189,8 @@ impl<T: Settler> Clerk<'_, T> {
     async fn measure(&mut self) -> Result<(), StoreError> {
         let now = Clock.now();
         let [busy_at, idle_at] = self.measure_at;
-        let due = if self.busy { busy_at } else { idle_at };
+        let often = self.busy || self.observer.is_watched();
+        let due = if often { busy_at } else { idle_at };
         if now < due || !self.herald.speaks() {
             return Ok(());
         }

@@ -2,6 +2,7 @@
 //! over a bounded number of entries of an index that holds pending rows only.
 
 mod counts;
+mod parties;
 mod pins;
 
 use std::time::Duration;
@@ -32,6 +33,9 @@ pub(super) async fn measures(
     look.counts(&mut measures).await?;
     measures.quarantine = look.quarantine().await?;
     measures.pauses = look.pauses().await?;
+    measures.reasons = look.reasons().await?;
+    measures.partitions = look.partitions().await?;
+    measures.instances = look.instances().await?;
     look.pins(&mut measures).await?;
     Ok(measures)
 }
