@@ -12,6 +12,7 @@ mod explain;
 mod flat_reads;
 mod grants;
 mod guest;
+mod hostile_names;
 mod identity;
 mod manners;
 mod metrics;

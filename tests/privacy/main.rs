@@ -4,6 +4,7 @@
 //! our guard the same run must show both: that is what makes the test able to fail, and what will
 //! tell when a newer client crate logs differently.
 
+mod program;
 #[path = "../support/mod.rs"]
 mod support;
 

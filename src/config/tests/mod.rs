@@ -2,6 +2,7 @@
 //! which source wins.
 
 mod addresses;
+mod anything;
 mod example;
 mod mistakes;
 mod sources;
