@@ -145,6 +145,7 @@ mod tests {
         assert!(said.contains("\"ready\":false"), "{said}");
         health.database(Database::Connected);
         health.broker(Broker::Connected);
+        health.due(false, Clock.now());
         assert_eq!(asked(true, &config).await.unwrap().0, Exit::Done);
     }
 

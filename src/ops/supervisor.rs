@@ -152,7 +152,7 @@ fn tell(states: &[NotifyState<'_>]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::runtime::readiness::{Broker, Database, Role};
+    use crate::runtime::readiness::{Broker, Database, Due, Role};
 
     fn at(seconds: u64) -> Moment {
         Moment::from_origin(Duration::from_secs(seconds))
@@ -179,6 +179,8 @@ mod tests {
             "RabbitMQ disconnected: mq:5672: refused again"
         );
         condition.broker = Broker::Connected;
+        assert_eq!(line(&condition, at(0)), "unknown");
+        condition.due = Due::Nothing;
         assert_eq!(line(&condition, at(0)), "idle");
         condition.role = Role::StandBy;
         assert_eq!(line(&condition, at(0)), "stand_by");

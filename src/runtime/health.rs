@@ -10,7 +10,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 
 use super::Moment;
-use super::readiness::{Broker, Condition, Database, Readiness, Role, readiness};
+use super::readiness::{Broker, Condition, Database, Due, Readiness, Role, readiness};
 
 /// An engine that did not come round its loop for so long is stuck. Every wait in it has a
 /// deadline, so that it comes round far more often during any outage.
@@ -48,8 +48,11 @@ impl Health {
         Moment::from_origin(Duration::from_millis(self.turned.load(Ordering::Relaxed)))
     }
 
-    /// The connection to PostgreSQL changed.
+    /// The connection to PostgreSQL changed. Without it nobody knows what is due.
     pub fn database(&self, database: Database) {
+        if database != Database::Connected {
+            self.change(|condition| &mut condition.due, Due::Unknown);
+        }
         self.change(|condition| &mut condition.database, database);
     }
 
@@ -73,9 +76,14 @@ impl Health {
     /// say so.
     pub fn due(&self, any: bool, now: Moment) {
         self.condition.send_if_modified(|condition| {
-            let since = condition.due_since;
-            condition.due_since = any.then(|| since.unwrap_or(now));
-            since != condition.due_since
+            let due = match condition.due {
+                _ if !any => Due::Nothing,
+                Due::Since(since) => Due::Since(since),
+                Due::Unknown | Due::Nothing => Due::Since(now),
+            };
+            let changed = condition.due != due;
+            condition.due = due;
+            changed
         });
     }
 
@@ -152,12 +160,15 @@ mod tests {
     #[test]
     fn the_first_due_read_counts_until_nothing_is_due() {
         let health = Health::starting(at(0));
-        let since = || health.watch().borrow().due_since;
+        let due = || health.watch().borrow().due;
+        assert_eq!(due(), Due::Unknown);
         health.due(true, at(5));
         health.due(true, at(9));
-        assert_eq!(since(), Some(at(5)));
+        assert_eq!(due(), Due::Since(at(5)));
         health.due(false, at(10));
-        assert_eq!(since(), None);
+        assert_eq!(due(), Due::Nothing);
+        health.database(Database::Disconnected("down".to_owned()));
+        assert_eq!(due(), Due::Unknown);
     }
 
     #[test]

@@ -49,6 +49,18 @@ pub enum Role {
     Draining,
 }
 
+/// Whether rows are due, by the last read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Due {
+    /// There was no read yet on the present connection.
+    #[default]
+    Unknown,
+    /// None are.
+    Nothing,
+    /// Some have been, without a break, since then.
+    Since(Moment),
+}
+
 /// What the engine last said about itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Condition {
@@ -58,8 +70,8 @@ pub struct Condition {
     pub broker: Broker,
     /// Its part.
     pub role: Role,
-    /// Since when there have been due rows without a break; `None` while nothing is due.
-    pub due_since: Option<Moment>,
+    /// Due rows.
+    pub due: Due,
     /// When a row was last settled: sent, put off or given up.
     pub progressed: Option<Moment>,
     /// When the broker last routed and confirmed a row.
@@ -76,7 +88,7 @@ impl Default for Condition {
             database: Database::Disconnected("starting".to_owned()),
             broker: Broker::Disconnected("starting".to_owned()),
             role: Role::Active,
-            due_since: None,
+            due: Due::Unknown,
             progressed: None,
             confirmed: None,
             partitions: 0,
@@ -101,7 +113,7 @@ pub struct Readiness {
 /// One component.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Component {
-    /// Whether it keeps the relay from being ready.
+    /// Whether it lets the relay be ready.
     pub ok: bool,
     /// One of a few words.
     pub state: &'static str,
@@ -153,21 +165,44 @@ fn broker(broker: &Broker, role: &Role) -> Component {
     }
 }
 
+/// What cannot be known, or follows from an outage, is said to be so, and never to be well.
 fn progress(condition: &Condition, now: Moment) -> Component {
+    let reachable = condition.database == Database::Connected;
     match &condition.role {
+        Role::Draining => {
+            return Component::new(false, "draining", "stopping; takes no new rows");
+        }
+        Role::StandBy | Role::Paused(_) | Role::Active if !reachable => {
+            let reason = "what is due cannot be read without the database";
+            return Component::new(false, "unknown", reason);
+        }
         Role::StandBy => {
             return Component::new(true, "stand_by", "other relays hold all partitions");
         }
         Role::Paused(reason) => return Component::new(true, "paused", reason),
-        Role::Draining => {
-            return Component::new(false, "draining", "stopping; takes no new rows");
-        }
         Role::Active => {}
     }
-    let Some(due_since) = condition.due_since else {
-        return Component::new(true, "idle", "nothing is due");
+    let since = match condition.due {
+        Due::Unknown => {
+            return Component::new(false, "unknown", "has not looked for due rows yet");
+        }
+        Due::Nothing => return Component::new(true, "idle", "nothing is due"),
+        Due::Since(since) => since,
     };
-    let waiting_since = condition.progressed.map_or(due_since, |p| p.max(due_since));
+    match condition.broker {
+        Broker::Connected => moving(condition.progressed, since, now),
+        Broker::Blocked(_) => {
+            let reason = "rows are due and wait until the broker unblocks the connection";
+            Component::new(false, "halted", reason)
+        }
+        Broker::Disconnected(_) => {
+            Component::new(false, "halted", "rows are due and wait for the broker")
+        }
+    }
+}
+
+fn moving(progressed: Option<Moment>, due_since: Moment, now: Moment) -> Component {
+    let waiting_since = progressed.map_or(due_since, |p| p.max(due_since));
     let waiting = now.since(waiting_since);
     if waiting <= PATIENCE {
         return Component::new(true, "progressing", "");
@@ -192,8 +227,15 @@ mod tests {
         Condition {
             database: Database::Connected,
             broker: Broker::Connected,
+            due: Due::Nothing,
             ..Condition::default()
         }
+    }
+
+    fn told(condition: &Condition) -> (&'static str, bool) {
+        let progress = readiness(condition, at(0)).progress;
+        assert_eq!(progress.reason.is_empty(), progress.state == "progressing");
+        (progress.state, progress.ok)
     }
 
     fn blamed(condition: &Condition, now: Moment) -> Vec<&'static str> {
@@ -210,7 +252,42 @@ mod tests {
 
     #[test]
     fn a_relay_that_just_started_is_not_ready() {
-        assert_eq!(blamed(&Condition::default(), at(0)), ["database", "broker"]);
+        let blamed = blamed(&Condition::default(), at(0));
+        assert_eq!(blamed, ["database", "broker", "progress"]);
+    }
+
+    #[test]
+    fn a_relay_that_has_not_looked_yet_does_not_say_that_nothing_is_due() {
+        let condition = Condition {
+            due: Due::Unknown,
+            ..well()
+        };
+        assert_eq!(told(&condition), ("unknown", false));
+    }
+
+    #[test]
+    fn during_an_outage_due_rows_are_not_said_to_progress() {
+        for broker in [
+            Broker::Disconnected("refused".to_owned()),
+            Broker::Blocked("low on memory".to_owned()),
+        ] {
+            let mut condition = Condition { broker, ..well() };
+            assert_eq!(told(&condition), ("idle", true));
+            condition.due = Due::Since(at(0));
+            condition.progressed = Some(at(0));
+            assert_eq!(told(&condition), ("halted", false));
+        }
+        for due in [Due::Unknown, Due::Nothing, Due::Since(at(0))] {
+            for role in [Role::Active, Role::StandBy, Role::Paused(String::new())] {
+                let condition = Condition {
+                    database: Database::ReadOnly("db2".to_owned()),
+                    due,
+                    role,
+                    ..well()
+                };
+                assert_eq!(told(&condition), ("unknown", false));
+            }
+        }
     }
 
     #[test]
@@ -221,7 +298,7 @@ mod tests {
     #[test]
     fn due_rows_must_move() {
         let mut condition = well();
-        condition.due_since = Some(at(100));
+        condition.due = Due::Since(at(100));
         assert!(blamed(&condition, at(160)).is_empty());
         assert_eq!(blamed(&condition, at(161)), ["progress"]);
         let reason = readiness(&condition, at(175)).progress.reason;
@@ -235,7 +312,7 @@ mod tests {
     fn an_old_confirmation_does_not_shorten_the_patience_for_new_rows() {
         let mut condition = well();
         condition.progressed = Some(at(1));
-        condition.due_since = Some(at(1_000));
+        condition.due = Due::Since(at(1_000));
         assert!(blamed(&condition, at(1_060)).is_empty());
     }
 
@@ -263,7 +340,7 @@ mod tests {
                     role,
                     ..well()
                 };
-                assert_eq!(blamed(&condition, at(0)), ["database"]);
+                assert_eq!(blamed(&condition, at(0)), ["database", "progress"]);
             }
         }
     }
@@ -274,7 +351,7 @@ mod tests {
             let condition = Condition {
                 role,
                 broker: Broker::Disconnected("down".to_owned()),
-                due_since: Some(at(0)),
+                due: Due::Since(at(0)),
                 ..well()
             };
             assert!(blamed(&condition, at(10_000)).is_empty());

@@ -153,6 +153,29 @@ impl Relay {
         );
     }
 
+    /// Waits until `/readyz` says this of the progress of due rows, and that it is not ready.
+    ///
+    /// # Panics
+    /// If it never does.
+    pub async fn does_not_progress(&self, state: &str) {
+        let mut last = None;
+        let told = format!("\"state\":\"{state}\"");
+        let said = async {
+            loop {
+                last = self.get("/readyz").await;
+                if let Some((503, page)) = &last
+                    && let Some((_, progress)) = page.split_once("\"progress\":")
+                    && progress.contains(&told)
+                {
+                    return;
+                }
+                sleep(LOOK).await;
+            }
+        };
+        let outcome = timeout(PATIENCE, said).await;
+        assert!(outcome.is_ok(), "never {state}, but {last:?}");
+    }
+
     /// SIGTERM; returns at once.
     pub fn terminate(&self) {
         self.process.signal(Signal::TERM);

@@ -111,8 +111,17 @@ fn waits_for(readiness: &Readiness) -> Option<String> {
         ("broker", &readiness.broker),
         ("progress", &readiness.progress),
     ];
-    let bad = parts.iter().filter(|(_, component)| !component.ok);
+    // That nothing moves follows from the loss of a server, and is told where that is not it.
+    let (servers, progress) = parts.split_at(2);
+    let bad = |part: &&(_, &Component)| !part.1.ok;
+    let lost: Vec<_> = servers.iter().filter(bad).collect();
+    let bad = if lost.is_empty() {
+        progress.iter().filter(bad).collect()
+    } else {
+        lost
+    };
     let reasons: Vec<_> = bad
+        .iter()
         .map(|(name, component)| format!("{name} {}: {}", component.state, component.reason))
         .collect();
     (!reasons.is_empty()).then(|| reasons.join("; "))
@@ -131,6 +140,7 @@ mod tests {
         let health = Health::starting(at(0));
         health.database(Database::Connected);
         health.broker(Broker::Connected);
+        health.due(false, at(0));
         let identity = Identity {
             instance: Uuid::nil(),
             name: "pod:1".to_owned(),
