@@ -20,6 +20,7 @@ mod slow_broker;
 mod start;
 mod unfit;
 mod unroutable;
+mod wake_up;
 
 /// `short` usually, `long` in a soak.
 fn soak<T>(short: T, long: T) -> T {
