@@ -5,6 +5,7 @@ use anyhow::Context;
 use crate::broker::AmqpBroker;
 use crate::config::{BrokerTarget, Config};
 use crate::store::postgres::PgStore;
+use crate::store::postgres::direct::Direct;
 use crate::store::postgres::ident::Outbox;
 
 /// The outbox that the configuration names.
@@ -24,6 +25,7 @@ pub(super) fn store(config: &Config) -> anyhow::Result<PgStore> {
         max_message_size: config.relay.max_message_size.bytes(),
         instance: instance_name(),
         last_reader: std::sync::Arc::default(),
+        direct: Direct::default(),
     })
 }
 

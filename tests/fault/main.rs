@@ -13,6 +13,7 @@ mod destinations;
 mod late_commits;
 mod locked_rows;
 mod poison;
+mod pooler;
 mod replicas;
 mod retention;
 mod silent_queue;

@@ -55,6 +55,7 @@ fn store(database: &Database) -> PgStore {
         max_message_size: 1 << 20,
         instance: "test".to_owned(),
         last_reader: Arc::default(),
+        direct: Default::default(),
     }
 }
 

@@ -8,6 +8,7 @@
 
 pub mod checker;
 pub mod leash;
+pub mod pgbouncer;
 pub mod places;
 pub mod ports;
 pub mod postgres;

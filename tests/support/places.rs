@@ -19,6 +19,10 @@ pub struct Places {
     pub rabbitmq_libs: String,
     /// `erl`, `epmd`, `erl_call`.
     pub erlang_bin: PathBuf,
+    /// `pgbouncer`, if there is one.
+    pub pgbouncer: Option<PathBuf>,
+    /// Shared libraries for it, colon separated; may be empty.
+    pub pgbouncer_libs: String,
     /// A folder of this user that may be deleted at any time.
     pub cache: PathBuf,
 }
@@ -59,6 +63,10 @@ impl Places {
             rabbitmq_sbin: of("OUTBOX_RELAY_TEST_RABBITMQ_SBIN").into(),
             rabbitmq_libs: of("OUTBOX_RELAY_TEST_RABBITMQ_LIBS"),
             erlang_bin: of("OUTBOX_RELAY_TEST_ERLANG_BIN").into(),
+            pgbouncer: Some(of("OUTBOX_RELAY_TEST_PGBOUNCER"))
+                .filter(|path| !path.is_empty())
+                .map(Into::into),
+            pgbouncer_libs: of("OUTBOX_RELAY_TEST_PGBOUNCER_LIBS"),
             cache: of("OUTBOX_RELAY_TEST_CACHE").into(),
         }
     }

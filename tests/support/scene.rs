@@ -289,6 +289,11 @@ pub fn port(url: &str) -> u16 {
 
 /// The URL by way of a proxy.
 pub fn through(url: &str, proxy: &Proxy) -> String {
-    let (from, to) = (port(url), proxy.port());
+    through_port(url, proxy.port())
+}
+
+/// The URL by way of what listens on another port.
+pub fn through_port(url: &str, to: u16) -> String {
+    let from = port(url);
     url.replacen(&format!(":{from}/"), &format!(":{to}/"), 1)
 }

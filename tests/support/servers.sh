@@ -1,5 +1,5 @@
 #!/bin/sh
-# Finds or fetches PostgreSQL and RabbitMQ *binaries* for the tests and the demo.
+# Finds or fetches PostgreSQL, RabbitMQ and PgBouncer *binaries* for the tests and the demo.
 #
 # What the system has is used as it is. What is missing is fetched as Debian packages and
 # unpacked into a cache folder. Nothing is ever installed: installing Debian's packages would
@@ -131,6 +131,19 @@ find_rabbitmq() {
     return 1
 }
 
+# Sets PGBOUNCER and PGBOUNCER_LIBS. Only one test needs it, so that one may do without.
+find_pgbouncer() {
+    PGBOUNCER_LIBS=
+    PGBOUNCER=${OUTBOX_RELAY_TEST_PGBOUNCER:-$(command -v pgbouncer || printf /usr/sbin/pgbouncer)}
+    "$PGBOUNCER" --version >/dev/null 2>&1 && return 0
+    PGBOUNCER=$CACHE/pgbouncer/usr/sbin/pgbouncer
+    PGBOUNCER_LIBS=$(libraries "$CACHE/pgbouncer")
+    [ -x "$PGBOUNCER" ] && with_libraries "$PGBOUNCER_LIBS" "$PGBOUNCER" --version >/dev/null 2>&1 &&
+        return 0
+    PGBOUNCER=
+    return 1
+}
+
 # --- fetching ------------------------------------------------------------------------------
 
 # apt-get without root, with or without package lists of our own.
@@ -149,7 +162,7 @@ apt() {
 needed() {
     apt install --simulate --no-install-recommends -y "$1" 2>"$CACHE/apt/log" |
         awk '$1 == "Inst" { print $2 }' |
-        grep -E '^(erlang-|rabbitmq-server$|postgresql-(client-)?[0-9]+$|lib)' |
+        grep -E '^(erlang-|rabbitmq-server$|pgbouncer$|postgresql-(client-)?[0-9]+$|lib)' |
         grep -Ev '^(libllvm|libclang|libz3|libpython|lib.*-perl$|libperl)'
 }
 
@@ -215,7 +228,7 @@ END
 # --- commands ------------------------------------------------------------------------------
 
 provide() {
-    find_postgres && find_rabbitmq && return 0
+    find_postgres && find_rabbitmq && find_pgbouncer && return 0
     mkdir -p "$CACHE" || die "cannot create $CACHE: set OUTBOX_RELAY_SERVERS_DIR to a folder of yours"
     chmod 755 "$CACHE"
     # Another run may be fetching right now: wait for it, then look again.
@@ -227,6 +240,8 @@ provide() {
     find_rabbitmq || { (fetch rabbitmq rabbitmq-server) && find_rabbitmq; } || missing \
         "RabbitMQ with Erlang (rabbitmq-server, rabbitmqctl, erl, epmd, erl_call)" \
         "/usr/lib/rabbitmq/lib/*/sbin"
+    find_pgbouncer || { (fetch pgbouncer pgbouncer) && find_pgbouncer; } ||
+        say "no PgBouncer: the test with a pooler is left out"
     exec 9>&-
 }
 
@@ -242,6 +257,7 @@ locate() {
     find_rabbitmq || missing \
         "RabbitMQ with Erlang (rabbitmq-server, rabbitmqctl, erl, epmd, erl_call)" \
         "/usr/lib/rabbitmq/lib/*/sbin"
+    find_pgbouncer || true
 }
 
 places() {
@@ -250,6 +266,8 @@ OUTBOX_RELAY_TEST_POSTGRES_BIN=$POSTGRES_BIN
 OUTBOX_RELAY_TEST_RABBITMQ_SBIN=$RABBITMQ_SBIN
 OUTBOX_RELAY_TEST_RABBITMQ_LIBS=$RABBITMQ_LIBS
 OUTBOX_RELAY_TEST_ERLANG_BIN=$ERLANG_BIN
+OUTBOX_RELAY_TEST_PGBOUNCER=$PGBOUNCER
+OUTBOX_RELAY_TEST_PGBOUNCER_LIBS=$PGBOUNCER_LIBS
 OUTBOX_RELAY_TEST_CACHE=$CACHE
 END
 }

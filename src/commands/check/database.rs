@@ -8,7 +8,7 @@ use crate::config::{Config, DatabaseAccess};
 use crate::store::StoreError;
 use crate::store::postgres::PgStore;
 use crate::store::postgres::connect::resolve;
-use crate::store::postgres::facts::{self, Destinations, Pooling};
+use crate::store::postgres::facts::{self, Destinations, Pooling, pooler};
 use crate::store::postgres::schema::Catalog;
 use crate::store::postgres::session::Session;
 
@@ -124,13 +124,9 @@ async fn pooler(store: &PgStore, session: &Session) -> Finding {
             CHECK,
             "none in transaction mode: each session keeps its server process",
         ),
-        Ok(Pooling::Shared(seen)) => Finding::failed(
-            CHECK,
-            format!(
-                "a pooler in transaction mode is in the way ({seen}): LISTEN, advisory locks and prepared statements do not hold"
-            ),
-            "connect to PostgreSQL itself, or to a pool with pool_mode = session; the relay needs two connections",
-        ),
+        Ok(Pooling::Shared(seen)) => {
+            Finding::failed(CHECK, pooler::in_the_way(&seen), pooler::REMEDY)
+        }
         Err(error) => failure(CHECK, &error),
     }
 }

@@ -1,6 +1,7 @@
 //! The store on PostgreSQL 13 to 18: sessions, schema, and all SQL.
 
 pub mod connect;
+pub mod direct;
 pub mod explain;
 pub mod facts;
 mod gate;

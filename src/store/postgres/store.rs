@@ -10,6 +10,7 @@ use std::time::Duration;
 use tokio_postgres::types::{ToSql, Type};
 
 use super::connect::{connect, resolve};
+use super::direct::Direct;
 use super::ident::Outbox;
 use super::reader::{PgReader, within};
 use super::session::{Session, SessionSettings, application_name};
@@ -39,6 +40,8 @@ pub struct PgStore {
     /// Backend of the last reading session of this process: it may outlive a broken network,
     /// and holds the watch.
     pub last_reader: Arc<AtomicI32>,
+    /// That no pooler in transaction mode stands between.
+    pub direct: Direct,
 }
 
 impl PgStore {
@@ -97,6 +100,7 @@ impl Store for PgStore {
     type Settler = PgSettler;
 
     async fn open_reader(&self) -> Result<PgReader, StoreError> {
+        self.direct.ascertain(self).await?;
         let session = self.session("reader").await?;
         self.end_last_reader(&session).await?;
         let opening = PgReader::open(
@@ -109,6 +113,7 @@ impl Store for PgStore {
     }
 
     async fn open_settler(&self) -> Result<PgSettler, StoreError> {
+        self.direct.ascertain(self).await?;
         let session = self.session("settler").await?;
         let opening = PgSettler::open(session, &self.outbox, self.on_sent, self.deadline());
         self.prepared(opening).await

@@ -45,6 +45,7 @@ impl OnPostgres {
             max_message_size: MAX_MESSAGE_SIZE as u64,
             instance: "test".to_owned(),
             last_reader: std::sync::Arc::default(),
+            direct: Default::default(),
         };
         let client = database.connect().await;
         Self {

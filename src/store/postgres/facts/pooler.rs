@@ -29,6 +29,19 @@ pub enum Pooling {
     Shared(String),
 }
 
+/// What to do about it.
+pub const REMEDY: &str = "connect to PostgreSQL itself, or to a pool with pool_mode = session; the \
+     relay needs two connections";
+
+/// What it means, given how it was seen.
+#[must_use]
+pub fn in_the_way(seen: &str) -> String {
+    format!(
+        "a pooler in transaction mode is in the way ({seen}): LISTEN, advisory locks and prepared \
+         statements do not hold"
+    )
+}
+
 /// Looks, with two sessions of the same login. Leaves no transaction open.
 ///
 /// # Errors
