@@ -2,7 +2,9 @@
 //
 //   DATABASE_URL=postgres://… AMQP_URL=amqp://… QUEUE=billing node consumer.mjs
 //
-// Its handler is transactional: effect and result commit together with the entry.
+// Its handler is transactional: effect and result commit together with the entry. It writes into
+//
+//   CREATE TABLE booking (message_id text, amount bigint)
 
 import amqp from "amqplib";
 import pg from "pg";

@@ -2,8 +2,11 @@
 
     DATABASE_URL=postgres://… AMQP_URL=amqp://… QUEUE=billing python consumer.py
 
-Its handler is transactional: effect and result commit together with the entry. One message at a
-time keeps it short; more at once are more processes.
+Its handler is transactional: effect and result commit together with the entry. It writes into
+
+    CREATE TABLE booking (message_id text, amount bigint)
+
+One message at a time keeps it short; more at once are more processes.
 """
 
 import json

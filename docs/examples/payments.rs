@@ -1,5 +1,6 @@
 //! A consumer whose whole effect is in its database: it debits an account once for each message,
-//! whatever is delivered twice.
+//! whatever is delivered twice. It debits
+//! `CREATE TABLE public.account (id bigint PRIMARY KEY, balance bigint NOT NULL)`.
 //!
 //! ```text
 //! DATABASE_URL=postgres://… AMQP_URL=amqp://… QUEUE=payments cargo run --example payments
