@@ -28,6 +28,8 @@ CREATE TABLE IF NOT EXISTS {{schema}}.quarantine (
 );
 CREATE INDEX IF NOT EXISTS quarantine_reason ON {{schema}}.quarantine (reason_class, quarantined_at);
 CREATE INDEX IF NOT EXISTS quarantine_row ON {{schema}}.quarantine (id);
+-- By the key's hash: a key may be longer than an index entry.
+CREATE INDEX IF NOT EXISTS quarantine_key ON {{schema}}.quarantine (pg_catalog.hashtextextended(ordering_key, 0), id);
 
 COMMENT ON TABLE {{schema}}.quarantine IS
     'Messages that were given up, whole and with the reason. They stay until an operator replays or discards them.';

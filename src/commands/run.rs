@@ -18,7 +18,7 @@ use super::servers::{broker, instance_name, store};
 use super::until_empty::{self, Cause};
 use super::{Exit, Start};
 use crate::broker::AmqpBroker;
-use crate::config::{BrokerTarget, Config, Login, Ordering};
+use crate::config::{BrokerTarget, Config, Login, Ordering, Successors};
 use crate::message::Rules;
 use crate::ops::{Board, Everyone, Facts, HttpServer, Metrics, Site, Supervisor, with_page};
 use crate::relay::rules::FlowLimits;
@@ -241,6 +241,7 @@ pub(super) fn limits(config: &Config) -> FlowLimits {
         max_attempts: config.retry.max_attempts,
         unroutable_after: config.retry.unroutable_after,
         destination_after: config.retry.destination_after,
+        successors_wait: config.quarantine.successors == Successors::Wait,
     }
 }
 

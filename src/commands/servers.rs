@@ -21,6 +21,7 @@ pub(super) fn store(config: &Config) -> anyhow::Result<PgStore> {
         target: config.database_target(),
         outbox: Outbox::new(schema, relation).context("outbox.schema, outbox.relation")?,
         on_sent: config.outbox.on_sent,
+        successors: config.quarantine.successors,
         statement_timeout: config.database.statement_timeout,
         max_message_size: config.relay.max_message_size.bytes(),
         instance: instance_name(),

@@ -43,11 +43,14 @@ pub enum ReasonClass {
     Unroutable,
     /// Its destination was missing or refused it for `retry.destination_after`.
     DestinationRefused,
+    /// An earlier row of its key is in quarantine. Only ever a reason to wait, with
+    /// `quarantine.successors = "wait"`.
+    BehindQuarantined,
 }
 
 impl ReasonClass {
     /// Every class, for metrics that want to exist before their first count.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 18] = [
         Self::NotAllowed,
         Self::NullPayload,
         Self::TooLarge,
@@ -65,6 +68,7 @@ impl ReasonClass {
         Self::Refused,
         Self::Unroutable,
         Self::DestinationRefused,
+        Self::BehindQuarantined,
     ];
 
     /// The word stored in `reason_class` and used as a label. Never changes within 1.x.
@@ -88,6 +92,7 @@ impl ReasonClass {
             Self::Refused => "refused",
             Self::Unroutable => "unroutable",
             Self::DestinationRefused => "destination_refused",
+            Self::BehindQuarantined => "behind_quarantined",
         }
     }
 }

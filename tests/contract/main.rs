@@ -4,6 +4,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod any_row_in_the_table;
 mod lapin_facts;
 mod message;
 mod on_rabbitmq;

@@ -20,7 +20,7 @@ use crate::support::PATIENCE;
 use crate::support::rabbit::{Rabbit, Vhost};
 
 /// One broker for all tests that leave it in peace.
-async fn shared() -> &'static Rabbit {
+pub async fn shared() -> &'static Rabbit {
     static SHARED: OnceCell<Rabbit> = OnceCell::const_new();
     SHARED.get_or_init(Rabbit::start).await
 }

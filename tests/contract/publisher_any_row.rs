@@ -22,7 +22,7 @@ use crate::rows::{of, row, rules};
 const ROWS: usize = 1000;
 
 /// The body of the last message.
-const END: &[u8] = b"the end";
+pub const END: &[u8] = b"the end";
 
 #[tokio::test]
 async fn any_row_arrives_as_it_was_written_or_is_refused_with_a_reason() {
@@ -72,7 +72,7 @@ fn fit_rows() -> BTreeMap<RowId, Arc<Publication>> {
     fit
 }
 
-async fn take_everything(stage: &OnRabbitMq) {
+pub async fn take_everything(stage: &OnRabbitMq) {
     stage.declare_queue("q").await;
     let (kind, none) = (ExchangeKind::Fanout, LapinTable::default());
     let options = ExchangeDeclareOptions::default();
@@ -87,7 +87,7 @@ async fn take_everything(stage: &OnRabbitMq) {
     bound.await.expect("a binding");
 }
 
-fn assert_same(publication: &Publication, delivery: &Delivery) {
+pub fn assert_same(publication: &Publication, delivery: &Delivery) {
     assert_eq!(delivery.data, publication.payload().as_ref());
     assert_eq!(
         delivery.routing_key.as_str(),

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use outbox_relay::config::{DatabaseSection, DatabaseTarget, OnSent, Secret};
+use outbox_relay::config::{DatabaseSection, DatabaseTarget, OnSent, Secret, Successors};
 use outbox_relay::relay::rules::{PartitionSet, Position, ReadRequest};
 use outbox_relay::store::postgres::PgStore;
 use outbox_relay::store::postgres::ident::Outbox;
@@ -51,6 +51,7 @@ fn store(database: &Database) -> PgStore {
         target: DatabaseTarget::new(section),
         outbox: Outbox::new("outbox", "message").expect("good names"),
         on_sent: OnSent::Mark,
+        successors: Successors::Continue,
         statement_timeout: Duration::from_secs(60),
         max_message_size: 1 << 20,
         instance: "test".to_owned(),

@@ -96,11 +96,23 @@ impl Relay {
     /// # Panics
     /// If it has ended.
     pub fn resident(&self) -> u64 {
+        self.memory("VmRSS:")
+    }
+
+    /// The most it was resident at any time, in bytes.
+    ///
+    /// # Panics
+    /// If it has ended.
+    pub fn peak(&self) -> u64 {
+        self.memory("VmHWM:")
+    }
+
+    fn memory(&self, field: &str) -> u64 {
         let path = format!("/proc/{}/status", self.pid().as_raw_nonzero());
         let status = std::fs::read_to_string(path).expect("it lives");
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+        let line = status.lines().find_map(|line| line.strip_prefix(field));
         let kilobytes = line.and_then(|line| line.trim().strip_suffix(" kB"));
-        let kilobytes: u64 = kilobytes.expect("VmRSS").parse().expect("a number");
+        let kilobytes: u64 = kilobytes.expect(field).parse().expect("a number");
         kilobytes * 1024
     }
 

@@ -179,6 +179,11 @@ impl Link for AmqpLink {
         if exchange.is_empty() {
             return Ok(true);
         }
+        // RabbitMQ takes these off the name in a declaration (`rabbit_channel:strip_cr_lf`), so that
+        // it would answer for another exchange; of this name there can be none.
+        if exchange.contains(['\r', '\n']) {
+            return Ok(false);
+        }
         // Also holds a second question back until this one is answered.
         let mut side = self.side.lock().await;
         // Put back only after an answer: after doubt or a close, a new one is opened.

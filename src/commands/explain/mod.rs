@@ -10,8 +10,9 @@ use serde_json::{Value, json};
 use super::exit::Exit;
 use super::servers;
 use super::status::json::time_of;
-use crate::config::Config;
+use crate::config::{Config, Successors};
 use crate::relay::HEARTBEAT;
+use crate::relay::rules::BEHIND_QUARANTINED;
 use crate::store::StoreError;
 use crate::store::postgres::explain::Standing;
 use crate::store::postgres::operator::Operator;
@@ -48,7 +49,7 @@ pub async fn run(
 ) -> anyhow::Result<Exit> {
     let store = servers::store(config)?;
     let operator = Operator::looking(&store).await?;
-    let found = look(&operator, &arguments.id).await;
+    let found = look(&operator, &arguments.id, config.quarantine.successors).await;
     operator.close().await;
     let found = found?;
     if arguments.json {
@@ -93,10 +94,14 @@ struct Named {
     ordering_key: Option<String>,
 }
 
-async fn look(operator: &Operator, id: &str) -> Result<Vec<(Named, Verdict)>, StoreError> {
+async fn look(
+    operator: &Operator,
+    id: &str,
+    successors: Successors,
+) -> Result<Vec<(Named, Verdict)>, StoreError> {
     let mut found = Vec::new();
     for row in operator.standing(id).await? {
-        let verdict = judge(operator, &row).await?;
+        let verdict = judge(operator, &row, successors).await?;
         found.push((
             Named {
                 id: row.id,
@@ -123,23 +128,42 @@ async fn look(operator: &Operator, id: &str) -> Result<Vec<(Named, Verdict)>, St
     Ok(found)
 }
 
-async fn judge(operator: &Operator, row: &Standing) -> Result<Verdict, StoreError> {
-    if let Some(settled) = Verdict::by_itself(row) {
+async fn judge(
+    operator: &Operator,
+    row: &Standing,
+    successors: Successors,
+) -> Result<Verdict, StoreError> {
+    if let Some(settled) = Verdict::by_itself(row).filter(|_| !waits_behind_quarantined(row)) {
         return Ok(settled);
     }
     if let Some(earlier) = operator.ahead_of(row).await? {
-        let why = judge_alone(operator, &earlier).await?;
+        let why = judge_alone(operator, &earlier, successors).await?;
         return Ok(Verdict::Behind {
             id: earlier.id,
             key: row.ordering_key.clone().unwrap_or_default(),
             why: Box::new(why),
         });
     }
-    judge_alone(operator, row).await
+    judge_alone(operator, row, successors).await
+}
+
+/// The relay has said so of it.
+fn waits_behind_quarantined(row: &Standing) -> bool {
+    row.sent_at.is_none() && row.last_error.as_deref() == Some(BEHIND_QUARANTINED)
 }
 
 /// The row is not behind another.
-async fn judge_alone(operator: &Operator, row: &Standing) -> Result<Verdict, StoreError> {
+async fn judge_alone(
+    operator: &Operator,
+    row: &Standing,
+    successors: Successors,
+) -> Result<Verdict, StoreError> {
+    let held = successors == Successors::Wait || waits_behind_quarantined(row);
+    if let Some(key) = row.ordering_key.as_deref().filter(|_| held)
+        && let Some(entry) = operator.quarantined_before(key, row.id).await?
+    {
+        return Ok(Verdict::BehindQuarantined(entry));
+    }
     let circumstances = Circumstances {
         held: operator.held(&row.exchange).await?,
         senders: operator.senders((HEARTBEAT * 3).as_secs_f64()).await?,

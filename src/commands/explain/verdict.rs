@@ -37,6 +37,7 @@ pub(super) enum Verdict {
         key: String,
         why: Box<Verdict>,
     },
+    BehindQuarantined(Entry),
     Paused(Held),
     NoRelay {
         last: Option<Sender>,
@@ -94,6 +95,7 @@ impl Verdict {
             Self::Scheduled(_) => "scheduled",
             Self::Retry { .. } => "retry",
             Self::Behind { .. } => "behind",
+            Self::BehindQuarantined(_) => "behind_quarantined",
             Self::Paused(_) => "paused",
             Self::NoRelay { .. } => "no_relay",
             Self::RelayWaits(_) => "relay_waits",
@@ -116,6 +118,15 @@ impl Verdict {
                     why.sentence()
                 )
             }
+            Self::BehindQuarantined(entry) => format!(
+                "waits behind row {} of its ordering key, which is in quarantine since {} UTC \
+                 (entry {}), {}: {}; quarantine.successors is \"wait\".",
+                entry.id,
+                clock(entry.quarantined_at),
+                entry.quarantine_id,
+                entry.reason_class,
+                entry.reason.trim_end_matches('.')
+            ),
             Self::Paused(held) => paused(held),
             Self::NoRelay { last: None } => "is due, and no relay runs.".to_owned(),
             Self::NoRelay { last: Some(last) } => format!(
@@ -164,6 +175,10 @@ impl Verdict {
                 None => "To go on: outbox-relay resume.".to_owned(),
                 Some(exchange) => format!("To go on: outbox-relay resume --exchange '{exchange}'."),
             }),
+            Self::BehindQuarantined(entry) => Some(format!(
+                "Decide about that one: outbox-relay quarantine replay --id {0}, or discard --id {0}.",
+                entry.id
+            )),
             Self::NoRelay { .. } => Some("Start one: outbox-relay run.".to_owned()),
             Self::RelayWaits(_) => Some(
                 "Mend what it waits for; it goes on by itself. See outbox-relay check.".to_owned(),
@@ -219,14 +234,25 @@ impl Verdict {
                     "until": time(lease.until),
                 })),
             }),
-            Self::Quarantined(entry) => json!({
-                "quarantine_id": entry.quarantine_id,
-                "reason_class": entry.reason_class,
-                "reason": entry.reason,
-                "quarantined_at": time(entry.quarantined_at),
+            Self::BehindQuarantined(entry) => json!({
+                "behind": {
+                    "id": entry.id,
+                    "state": "quarantined",
+                    "facts": entry_facts(entry, time),
+                },
             }),
+            Self::Quarantined(entry) => entry_facts(entry, time),
         }
     }
+}
+
+fn entry_facts(entry: &Entry, time: &dyn Fn(SystemTime) -> String) -> Value {
+    json!({
+        "quarantine_id": entry.quarantine_id,
+        "reason_class": entry.reason_class,
+        "reason": entry.reason,
+        "quarantined_at": time(entry.quarantined_at),
+    })
 }
 
 fn paused(held: &Held) -> String {

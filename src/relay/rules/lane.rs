@@ -88,6 +88,12 @@ impl Waiting {
         }
     }
 
+    /// Takes the rows behind this one out.
+    pub(super) fn drain_behind(&mut self, id: RowId) -> VecDeque<RowId> {
+        let place = self.queue.partition_point(|queued| *queued <= id);
+        self.queue.split_off(place)
+    }
+
     /// Takes all waiting rows out; the one whose turn it is stays.
     pub(super) fn drain(&mut self) -> VecDeque<RowId> {
         std::mem::take(&mut self.queue)

@@ -64,8 +64,8 @@ pub(super) struct Entry {
     pub(super) attempts: u32,
     /// Since when it could have been sent.
     pub(super) waiting_since: Moment,
-    /// It waits in the table, and a read showed it while that was being written down: it may have
-    /// fallen due unnoticed and must be looked for again.
+    /// A read showed it while it was being written down that it waits, or goes to quarantine: it
+    /// may have fallen due, or have been replayed, unnoticed and must be looked for again.
     pub(super) missed: bool,
     /// What was decided, as far as its key is concerned.
     pub(super) fate: Fate,
@@ -167,9 +167,9 @@ impl Ledger {
     }
 
     /// Read number `read` has arrived: what was settled before it began may be forgotten.
-    /// Returns the lowest row that was read as due meanwhile and so has to be read again.
-    pub(super) fn forget_before(&mut self, read: u64) -> Option<RowId> {
-        let mut missed: Option<RowId> = None;
+    /// Returns rows that were read as due meanwhile and so have to be read again.
+    pub(super) fn forget_before(&mut self, read: u64) -> Vec<(RowId, Lane)> {
+        let mut missed = Vec::new();
         while let Some((settled_at, id)) = self.leaving.front().copied() {
             if settled_at >= read {
                 break;
@@ -177,9 +177,9 @@ impl Ledger {
             self.leaving.pop_front();
             let settled = |entry: &Entry| entry.state == State::Settled { read: settled_at };
             if self.get(id).is_some_and(settled)
-                && self.remove(id).is_some_and(|entry| entry.missed)
+                && let Some(entry) = self.remove(id).filter(|entry| entry.missed)
             {
-                missed = Some(missed.map_or(id, |lowest| lowest.min(id)));
+                missed.push((id, entry.lane));
             }
         }
         missed

@@ -35,7 +35,7 @@ mod snapshot;
 mod walk;
 
 pub use channels::ChannelNo;
-pub use flow::{Batches, Flow, FlowLimits, Request, Standing};
+pub use flow::{BEHIND_QUARANTINED, Batches, Flow, FlowLimits, Request, Standing};
 pub use lane::Lane;
 pub use partition::{Partition, PartitionSet};
 pub use pause::Pause;

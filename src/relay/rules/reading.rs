@@ -86,6 +86,9 @@ pub struct Found {
     pub wait: Option<Duration>,
     /// How long it could have been sent, by the database's clock.
     pub age: Duration,
+    /// How long an earlier row of its key has been in quarantine, if one is and rows behind such
+    /// a row are to wait.
+    pub held: Option<Duration>,
 }
 
 impl Found {
@@ -105,7 +108,15 @@ impl Found {
             partition,
             wait,
             age,
+            held: None,
         }
+    }
+
+    /// The same behind a row of its key that has been in quarantine for so long.
+    #[must_use]
+    pub fn held(mut self, since: Option<Duration>) -> Self {
+        self.held = since;
+        self
     }
 
     /// A row whose body is to be fetched once there is room for it. `stored` is its size in
@@ -136,6 +147,12 @@ impl Found {
     #[must_use]
     pub fn exchange(&self) -> &str {
         &self.row.exchange
+    }
+
+    /// Charged attempts so far.
+    #[must_use]
+    pub fn attempts(&self) -> u32 {
+        self.row.attempts
     }
 
     /// The routing key.

@@ -8,8 +8,8 @@ use uuid::Uuid;
 
 use crate::message::{Body, OutboxRow, RowId, Unfit};
 use crate::relay::rules::{
-    DueMark, Fetched, Found, Partition, Pause, Position, ReadRequest, Reading, SettleReport,
-    Settlement, Snapshot, Verdict,
+    BEHIND_QUARANTINED, DueMark, Fetched, Found, Partition, Pause, Position, ReadRequest, Reading,
+    SettleReport, Settlement, Snapshot, Verdict,
 };
 use crate::store::measures::Count;
 use crate::store::{Announcement, Measures};
@@ -47,6 +47,8 @@ pub struct Table {
     next_xid: u64,
     next_id: i64,
     now: SystemTime,
+    /// Rows behind a quarantined one of their key are to wait.
+    pub successors_wait: bool,
     /// Bodies above this many bytes are not brought along by a read.
     pub inline_limit: usize,
     /// Bodies above this many bytes are never brought.
@@ -64,6 +66,7 @@ impl Default for Table {
             next_xid: 100,
             next_id: 1,
             now: SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000_000),
+            successors_wait: false,
             inline_limit: 2000,
             max_message_size: 16 << 20,
         }
@@ -291,11 +294,46 @@ impl Table {
         let age = self.now.duration_since(since).unwrap_or_default();
         let key = stored.row.ordering_key.as_deref().map(hash);
         let size = stored.row.payload.buffered();
-        let found = Found::whole(stored.row.clone(), key, partition(&stored.row), wait, age);
+        let found = Found::whole(stored.row.clone(), key, partition(&stored.row), wait, age)
+            .held(self.held(&stored.row));
         if size > self.inline_limit {
             found.deferred(size as u64)
         } else {
             found
+        }
+    }
+
+    /// Since when an earlier row of its key has been in quarantine.
+    fn held(&self, row: &OutboxRow) -> Option<Duration> {
+        let key = row.ordering_key.as_ref().filter(|_| self.successors_wait)?;
+        let earlier = self.quarantined.range(..row.id.0);
+        let of_key = |stored: &StoredRow| stored.row.ordering_key.as_ref() == Some(key);
+        let mut held = earlier.filter(|(_, (stored, _))| of_key(stored));
+        held.next().map(|_| Duration::ZERO)
+    }
+
+    /// An operator decides about a quarantined row: it is put back as it was, or gone for good.
+    /// What waits behind it is let go.
+    pub fn release(&mut self, id: RowId, replayed: bool) {
+        let Some((mut stored, _)) = self.quarantined.remove(&id.0) else {
+            return;
+        };
+        self.next_xid += 1;
+        let (xid, now) = (self.next_xid, self.now);
+        for row in self.rows.values_mut().filter(|row| {
+            row.sent_at.is_none()
+                && row.last_error.as_deref() == Some(BEHIND_QUARANTINED)
+                && row.row.ordering_key == stored.row.ordering_key
+                && row.row.id > id
+        }) {
+            row.xid = xid;
+            row.retry_at = row.retry_at.map(|_| now);
+        }
+        if replayed {
+            stored.xid = xid;
+            (stored.retry_at, stored.last_error, stored.locked) = (None, None, false);
+            stored.row.attempts = 0;
+            self.rows.insert(id.0, stored);
         }
     }
 

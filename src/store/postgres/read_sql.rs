@@ -8,6 +8,7 @@
 use tokio_postgres::types::Type;
 
 use super::ident::Outbox;
+use crate::config::Successors;
 
 /// Bodies up to this many bytes, as stored, are brought along by a read. Beyond it PostgreSQL
 /// keeps a value out of line (TOAST_TUPLE_TARGET, 2 kB), where fetching it costs more.
@@ -40,7 +41,8 @@ fn columns() -> String {
 /// Parameters: $1 xid8 xmax and $2 xid8[] xip of the last snapshot, $3 news up to this id,
 /// $4 bit(256) owned partitions, $5 rows of news and of each kind of due rows, plus one,
 /// $6 page after this id, $7 rows of the page, $8 and $9 retry mark, $10 and $11 available mark.
-pub(super) fn read(outbox: &Outbox) -> String {
+pub(super) fn read(outbox: &Outbox, successors: Successors) -> String {
+    let held = held(outbox, successors);
     let relation = outbox.quoted();
     let (head, news, page) = (head(outbox), news(&relation), page(&relation));
     let (retry, available) = (
@@ -59,7 +61,7 @@ pub(super) fn read(outbox: &Outbox) -> String {
            EXTRACT(epoch FROM pg_catalog.statement_timestamp() \
              - LEAST(GREATEST(created_at, available_at, {BEGINNING}), {HORIZON}))::float8, \
            stored, \
-           CASE WHEN stored <= {INLINE_LIMIT} THEN payload END \
+           CASE WHEN stored <= {INLINE_LIMIT} THEN payload END, {held} \
          FROM (\
            SELECT *, pg_catalog.pg_column_size(payload) AS stored FROM (\
              {head} \
@@ -70,6 +72,22 @@ pub(super) fn read(outbox: &Outbox) -> String {
            ) AS parts\
          ) AS sized"
     )
+}
+
+/// For how many seconds an earlier row of the key has been in quarantine, where that matters. Asked
+/// of rows that were found alone: a poll that finds nothing does not look.
+fn held(outbox: &Outbox, successors: Successors) -> String {
+    match successors {
+        Successors::Continue => "NULL::float8".to_owned(),
+        Successors::Wait => format!(
+            "CASE WHEN ordering_key IS NOT NULL THEN (\
+               SELECT EXTRACT(epoch FROM pg_catalog.statement_timestamp() - q.quarantined_at)::float8 \
+               FROM {} AS q \
+               WHERE pg_catalog.hashtextextended(q.ordering_key, 0) = sized.hash AND q.id < sized.id \
+               ORDER BY q.id DESC LIMIT 1) END",
+            outbox.sibling("quarantine")
+        ),
+    }
 }
 
 /// The snapshot, the server and what is paused, in the columns of a row.

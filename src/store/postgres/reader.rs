@@ -15,6 +15,7 @@ use super::schema::watch_key;
 use super::session::{Session, ended};
 use super::sqlstate::store_error;
 use super::values::{PayloadBytes, Xid8, content_type};
+use crate::config::Successors;
 use crate::message::{Body, RowId};
 use crate::relay::rules::{
     DueMark, Fetched, Found, PartitionSet, Position, ReadRequest, Reading, Snapshot,
@@ -52,6 +53,7 @@ impl PgReader {
     pub(super) async fn open(
         session: Session,
         outbox: &Outbox,
+        successors: Successors,
         max_message_size: u64,
         deadline: Duration,
     ) -> Result<Self, StoreError> {
@@ -64,7 +66,7 @@ impl PgReader {
             .map_err(failed)?;
         let read = session
             .client
-            .prepare(&read_sql::read(outbox))
+            .prepare(&read_sql::read(outbox, successors))
             .await
             .map_err(failed)?;
         let ty = read.columns()[PAYLOAD].type_();

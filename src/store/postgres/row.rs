@@ -45,6 +45,7 @@ mod column {
     pub(super) const AGE: usize = 17;
     pub(super) const STORED: usize = 18;
     pub(super) const PAYLOAD: usize = 19;
+    pub(super) const HELD: usize = 20;
 }
 
 /// Where the payload stands in the answer to a read.
@@ -118,14 +119,28 @@ impl Line {
         };
         let partition = Partition(hash.to_le_bytes()[0]);
         let wait = wait.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
-        // A row "from the future", by a clock that was set back, is new.
-        let age = Duration::try_from_secs_f64(get(row, column::AGE)?).unwrap_or_default();
-        let found = Found::whole(outbox_row, key, partition, wait, age);
+        let age = age(get(row, column::AGE)?);
+        let held: Option<f64> = get(row, column::HELD)?;
+        let held = held.map(|seconds| Duration::try_from_secs_f64(seconds).unwrap_or_default());
+        let found = Found::whole(outbox_row, key, partition, wait, age).held(held);
         Ok(match deferred {
             Some(stored) => found.deferred(stored),
             None => found,
         })
     }
+}
+
+/// So far ahead of the database's clock lies no time that a clock was set back by.
+const FAR_AHEAD: f64 = 24.0 * 3600.0;
+
+/// How long a row could have been sent. One "from the future", by a clock that was set back, is
+/// new. One from a future that nobody's clock has seen says nothing about its age: new for ever,
+/// it would never be given up.
+fn age(seconds: f64) -> Duration {
+    if seconds < -FAR_AHEAD {
+        return Duration::MAX;
+    }
+    Duration::try_from_secs_f64(seconds).unwrap_or_default()
 }
 
 /// A column's value; a mismatch is told with the column's place and type, never its value.
@@ -135,4 +150,16 @@ pub(super) fn get<'a, T: tokio_postgres::types::FromSql<'a>>(
 ) -> Result<T, StoreError> {
     row.try_get(column)
         .map_err(|error| store_error("read rows", &error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_row_from_a_far_future_is_not_new_for_ever() {
+        assert_eq!(age(2.5), Duration::from_millis(2500));
+        assert_eq!(age(-60.0), Duration::ZERO);
+        assert_eq!(age(-1e9), Duration::MAX);
+    }
 }

@@ -15,7 +15,7 @@ use super::ident::Outbox;
 use super::reader::{PgReader, within};
 use super::session::{Session, SessionSettings, application_name};
 use super::settler::PgSettler;
-use crate::config::{DatabaseTarget, OnSent, SessionKind};
+use crate::config::{DatabaseTarget, OnSent, SessionKind, Successors};
 use crate::store::error::Fault;
 use crate::store::{Store, StoreError};
 
@@ -31,6 +31,8 @@ pub struct PgStore {
     pub outbox: Outbox,
     /// What becomes of sent rows.
     pub on_sent: OnSent,
+    /// What becomes of rows behind a quarantined one of their key.
+    pub successors: Successors,
     /// `database.statement_timeout`.
     pub statement_timeout: Duration,
     /// `relay.max_message_size`, in bytes.
@@ -106,6 +108,7 @@ impl Store for PgStore {
         let opening = PgReader::open(
             session,
             &self.outbox,
+            self.successors,
             self.max_message_size,
             self.deadline(),
         );

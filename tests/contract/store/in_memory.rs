@@ -17,7 +17,10 @@ impl Stage for InMemory {
 
     async fn new() -> Self {
         let store = MemoryStore::default();
-        store.with(|table| table.max_message_size = MAX_MESSAGE_SIZE);
+        store.with(|table| {
+            table.max_message_size = MAX_MESSAGE_SIZE;
+            table.successors_wait = true;
+        });
         Self(store)
     }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use outbox_relay::config::{DatabaseSection, DatabaseTarget, OnSent, Secret};
+use outbox_relay::config::{DatabaseSection, DatabaseTarget, OnSent, Secret, Successors};
 use outbox_relay::message::RowId;
 use outbox_relay::store::Announcement;
 use outbox_relay::store::postgres::ident::Outbox;
@@ -41,6 +41,7 @@ impl OnPostgres {
             target: DatabaseTarget::new(section),
             outbox: Outbox::new("outbox", "message").expect("the usual names"),
             on_sent: OnSent::Mark,
+            successors: Successors::Wait,
             statement_timeout: Duration::from_secs(30),
             max_message_size: MAX_MESSAGE_SIZE as u64,
             instance: "test".to_owned(),

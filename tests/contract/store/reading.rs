@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use outbox_relay::message::RowId;
-use outbox_relay::relay::rules::{Partition, PartitionSet, ReadRequest};
+use outbox_relay::relay::rules::{Found, Partition, PartitionSet, ReadRequest};
 use outbox_relay::store::Settler;
 
-use super::settling::{retry, sent};
+use super::settling::{quarantine, retry, sent};
 use super::{New, Stage, first, id_set, ids, position, read, reader, settler, since, suite};
 
 suite!(
@@ -25,6 +25,7 @@ suite!(
     rows_of_other_partitions_are_walked_over,
     a_waiting_row_says_how_long_it_waits,
     what_was_settled_is_no_longer_pending,
+    a_row_behind_a_quarantined_one_of_its_key_says_so,
 );
 
 async fn a_first_read_pages_through_everything_and_brings_no_news<S: Stage>(stage: &S) {
@@ -251,7 +252,7 @@ async fn rows_of_other_partitions_are_walked_over<S: Stage>(stage: &S) {
     assert_eq!(all.page[8].key, all.page[0].key);
     let expected = |wanted: &PartitionSet| -> Vec<RowId> {
         let owned = all.page.iter().filter(|row| wanted.contains(row.partition));
-        owned.map(outbox_relay::relay::rules::Found::id).collect()
+        owned.map(Found::id).collect()
     };
     let mine: PartitionSet = [of_first].into_iter().collect();
     let others = PartitionSet::ALL.minus(&mine);
@@ -309,3 +310,24 @@ async fn what_was_settled_is_no_longer_pending<S: Stage>(stage: &S) {
     assert_eq!(ids(&read(&mut reader, &since(&start)).await.news), left);
     assert_eq!(ids(&read(&mut reader, &first()).await.page), left);
 }
+
+async fn a_row_behind_a_quarantined_one_of_its_key_says_so<S: Stage>(stage: &S) {
+    let keys = ["a", "a", "a", "b"].map(New::of);
+    let rows = stage.commit_each(keys).await;
+    let unordered = stage.commit_small(1).await[0];
+    let (mut reader, mut settler) = (reader(stage).await, settler(stage).await);
+    let settled = settler.settle(&[quarantine(rows[1], 1, "bad")]).await;
+    settled.expect("settled");
+    let page = read(&mut reader, &first()).await.page;
+    let held = |row: &Found| (row.id(), row.held.is_some());
+    let expected = [
+        (rows[0], false),
+        (rows[2], true),
+        (rows[3], false),
+        (unordered, false),
+    ];
+    assert_eq!(page.iter().map(held).collect::<Vec<_>>(), expected);
+    assert!(page.iter().all(|row| row.held < Some(HOUR)));
+}
+
+const HOUR: Duration = Duration::from_secs(3600);

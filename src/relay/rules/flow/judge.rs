@@ -156,14 +156,16 @@ impl Flow {
         if entry.state != State::Settling(ticket) {
             return;
         }
-        if entry.missed {
+        if entry.missed && entry.fate == Fate::Waits {
+            let lane = entry.lane;
             self.ledger.remove(id);
-            self.coverage.want_all_after(id.0 - 1);
+            self.look_again(id, lane);
             return;
         }
         let (lane, fate) = (entry.lane, entry.fate);
         self.ledger.settled(id, self.reads);
         if fate == Fate::Condemned {
+            self.hold_successors(lane, id);
             self.leave_lane(lane, id);
         }
     }

@@ -7,10 +7,12 @@
 mod judge;
 mod publish;
 mod read;
+mod successors;
 mod take_in;
 
 pub use publish::Batches;
 pub use read::Request;
+pub use successors::BEHIND_QUARANTINED;
 
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
@@ -50,6 +52,8 @@ pub struct FlowLimits {
     pub unroutable_after: Duration,
     /// How long a row is tried whose destination refuses it or is missing.
     pub destination_after: Duration,
+    /// Rows behind a quarantined one of their key wait until an operator has decided about it.
+    pub successors_wait: bool,
 }
 
 /// How the flow is doing, for people, readiness and `--until-empty`.
@@ -188,6 +192,7 @@ impl Flow {
             max_buffered_bytes: before.max_buffered_bytes,
             poll_interval: before.poll_interval,
             ordered: before.ordered,
+            successors_wait: before.successors_wait,
             ..limits.clone()
         };
     }

@@ -31,8 +31,8 @@ impl Flow {
         if let Some(from) = self.gates.bar(&reading.pauses) {
             self.coverage.want_all_after(from - 1);
         }
-        if let Some(missed) = self.ledger.forget_before(reading.seq) {
-            self.coverage.want_all_after(missed.0 - 1);
+        for (missed, lane) in self.ledger.forget_before(reading.seq) {
+            self.look_again(missed, lane);
         }
         self.quiet = reading.news.is_empty() && reading.due.is_empty() && !reading.more_due;
         self.barren = reading.walked_to.is_some() && reading.page.is_empty();
@@ -88,7 +88,8 @@ impl Flow {
                     self.lanes.unshelve(lane);
                     self.coverage.catch_up(lane);
                 }
-                Origin::Due if lane.is_ordered() && shelf.from == id.0 => {
+                // It fell due, or an operator let it go: then it is news, left to the page perhaps.
+                _ if lane.is_ordered() && shelf.from == id.0 && found.wait.is_none() => {
                     self.lanes.unshelve(lane);
                     let rest = Shelf {
                         from: id.0 + 1,
@@ -113,10 +114,15 @@ impl Flow {
         let Some(entry) = self.ledger.get_mut(id) else {
             return;
         };
-        if entry.fate != Fate::Waits {
-            return;
+        match entry.fate {
+            Fate::Open | Fate::Sent => return,
+            // Pending still in an older snapshot, or put back already by an operator.
+            Fate::Condemned => {
+                entry.missed = true;
+                return;
+            }
+            Fate::Waits => entry.missed = true,
         }
-        entry.missed = true;
         let held = self.lanes.shelf(lane).is_some_and(|shelf| {
             shelf.from <= id.0 && !(origin == Origin::Page && self.coverage.reconsiders(shelf))
         });
@@ -125,6 +131,14 @@ impl Flow {
             self.lanes.unshelve(lane);
             self.shelve(lane, id);
         }
+    }
+
+    /// The row was missed when it was read. With it goes what is not kept of its lane before it:
+    /// a row that came late, and lost its place when this one was set aside.
+    pub(super) fn look_again(&mut self, id: RowId, lane: Lane) {
+        let shelf = self.lanes.shelf(lane).filter(|_| lane.is_ordered());
+        let from = shelf.map_or(id.0, |shelf| shelf.from.min(id.0));
+        self.coverage.want_all_after(from - 1);
     }
 
     /// From this row on nothing of the lane is kept.
@@ -150,6 +164,10 @@ impl Flow {
             if lane.is_ordered() {
                 self.shelve(lane, id);
             }
+            return;
+        }
+        if let Some(since) = found.held.filter(|_| lane.is_ordered()) {
+            self.wait_behind(&found, lane, since, now);
             return;
         }
         let gates = gates_of(found.exchange(), found.routing_key());

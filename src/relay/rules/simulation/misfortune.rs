@@ -12,7 +12,7 @@ impl World {
         if self.calm {
             return;
         }
-        match dice.below(12) {
+        match dice.below(13) {
             0 => self.cut_link(dice),
             1 => self.crash(dice),
             2 => {
@@ -28,6 +28,7 @@ impl World {
             8 => toggle(&mut self.broker.silent, "silent"),
             9 => self.pause(Some("events")),
             10 => self.pause(None),
+            11 => self.decide(dice),
             _ => toggle(&mut self.broker.missing, "events"),
         }
     }
@@ -122,6 +123,21 @@ impl World {
                 reason: "deploy".to_owned(),
             });
         }
+    }
+
+    /// An operator decides about a row in quarantine.
+    pub(super) fn decide(&mut self, dice: &mut Dice) {
+        let quarantined: Vec<i64> = self.table.quarantined.keys().copied().collect();
+        if quarantined.is_empty() {
+            return;
+        }
+        let id = RowId(quarantined[dice.below(quarantined.len())]);
+        let replayed = dice.once_in(3) && !self.calm;
+        // Where others have gone on meanwhile, its order no longer matters.
+        if !replayed || !self.table.successors_wait {
+            self.decided.insert(id);
+        }
+        self.table.release(id, replayed);
     }
 
     fn lock_row(&mut self, dice: &mut Dice) {

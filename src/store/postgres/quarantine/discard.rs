@@ -4,7 +4,7 @@ use tokio_postgres::types::Type;
 
 use super::super::operator::{Act, Batch, Operator, digest};
 use super::super::row::get;
-use super::{FITS, Parameters, Selection, next_batch};
+use super::{FITS, Parameters, Selection, next_batch, release};
 use crate::store::StoreError;
 
 impl Operator {
@@ -50,6 +50,7 @@ impl Operator {
             "WITH {chosen}, \
              gone AS (DELETE FROM {quarantine} AS q USING chosen \
                WHERE q.quarantine_id = chosen.quarantine_id RETURNING q.*), \
+             {release}, \
              record AS (INSERT INTO {audit} \
                (act, by_whom, reason, row_id, message_id, detail, old_sha256, version) \
                SELECT 'discard', $10, $11, id, message_id, pg_catalog.jsonb_build_object(\
@@ -59,6 +60,7 @@ impl Operator {
                FROM gone ORDER BY id) \
              SELECT (SELECT count(*) FROM gone), (SELECT max(id) FROM chosen)",
             chosen = next_batch(&quarantine, "true"),
+            release = release(&self.outbox, "gone"),
             digest = digest("payload", &ty),
         );
         let parameters = Parameters::of(selection);

@@ -12,9 +12,11 @@ use serde_json::Value;
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
+use super::ident::{Outbox, quote_literal};
 use super::operator::{BATCH_BYTES, Operator, Parameter, digest, size};
 use super::row::get;
 use super::values::PayloadBytes;
+use crate::relay::rules::BEHIND_QUARANTINED;
 use crate::store::StoreError;
 
 pub use replay::{Obstacles, Replay};
@@ -97,6 +99,21 @@ fn next_batch(quarantine: &str, condition: &str) -> String {
              FROM {quarantine} AS q WHERE q.id > $8 AND {FITS} AND {condition} \
              ORDER BY q.id, q.quarantine_id LIMIT $9) AS page) AS sized \
          WHERE before < {BATCH_BYTES})"
+    )
+}
+
+/// Lets go what waits behind the rows of `{decided}`: those that wait for nothing else come at
+/// once, with a new xid, so that a relay sees them. A row that somebody holds comes in its time.
+fn release(outbox: &Outbox, decided: &str) -> String {
+    let relation = outbox.quoted();
+    format!(
+        "behind AS MATERIALIZED (SELECT id FROM {relation} \
+           WHERE sent_at IS NULL AND retry_at IS NOT NULL AND last_error = {} \
+             AND ordering_key IN (SELECT ordering_key FROM {decided}) \
+           ORDER BY id FOR UPDATE SKIP LOCKED), \
+         released AS (UPDATE {relation} AS m SET retry_at = pg_catalog.clock_timestamp(), \
+             xid = pg_catalog.pg_current_xact_id() FROM behind WHERE m.id = behind.id)",
+        quote_literal(BEHIND_QUARANTINED)
     )
 }
 
@@ -234,6 +251,27 @@ impl Operator {
             })
         };
         rows.await?.iter().map(read).collect()
+    }
+
+    /// The first entry of this key for a row before this one.
+    ///
+    /// # Errors
+    /// [`StoreError`] as ever.
+    pub async fn quarantined_before(
+        &self,
+        key: &str,
+        id: i64,
+    ) -> Result<Option<Entry>, StoreError> {
+        let sql = format!(
+            "SELECT {ENTRY} FROM {} AS q \
+             WHERE pg_catalog.hashtextextended(q.ordering_key, 0) = \
+                 pg_catalog.hashtextextended($1, 0) \
+               AND q.ordering_key = $1 AND q.id < $2 ORDER BY q.id LIMIT 1",
+            self.outbox.sibling("quarantine")
+        );
+        let parameters: [Parameter<'_>; 2] = [(&key, Type::TEXT), (&id, Type::INT8)];
+        let rows = self.rows("look into quarantine", &sql, &parameters).await?;
+        rows.first().map(Entry::read).transpose()
     }
 
     /// The payload of the entry, byte for byte as it would be published.

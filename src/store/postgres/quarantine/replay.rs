@@ -10,7 +10,7 @@ use tokio_postgres::types::{ToSql, Type};
 
 use super::super::operator::{Act, Batch, Operator, digest};
 use super::super::row::get;
-use super::{FITS, Parameters, Selection, next_batch};
+use super::{FITS, Parameters, Selection, next_batch, release};
 use crate::store::StoreError;
 use crate::store::error::Fault;
 
@@ -158,6 +158,7 @@ impl Operator {
                  last_error, sent_at, xid) OVERRIDING SYSTEM VALUE \
                SELECT id, {WRITTEN}, {payload}, 0, NULL, NULL, NULL, pg_catalog.pg_current_xact_id() \
                FROM taken ORDER BY id), \
+             {release}, \
              record AS (INSERT INTO {audit} \
                (act, by_whom, reason, row_id, message_id, detail, old_sha256, new_sha256, version) \
                SELECT 'replay', $10, $11, id, message_id, pg_catalog.jsonb_build_object(\
@@ -167,6 +168,7 @@ impl Operator {
              SELECT (SELECT count(*) FROM taken), (SELECT max(id) FROM chosen)",
             chosen = next_batch(&quarantine, &condition),
             audit = self.outbox.sibling("audit"),
+            release = release(&self.outbox, "taken"),
             old = digest("payload", ty),
         )
     }

@@ -176,6 +176,7 @@ pub(super) const TABLES: &[ExpectedTable] = &[
             unique(&["quarantine_id"]),
             plain(&["reason_class", "quarantined_at"]),
             plain(&["id"]),
+            plain(&["hashtextextended(ordering_key, (0)::bigint)", "id"]),
         ],
     },
     ExpectedTable {
