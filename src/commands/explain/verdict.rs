@@ -118,15 +118,7 @@ impl Verdict {
                     why.sentence()
                 )
             }
-            Self::BehindQuarantined(entry) => format!(
-                "waits behind row {} of its ordering key, which is in quarantine since {} UTC \
-                 (entry {}), {}: {}; quarantine.successors is \"wait\".",
-                entry.id,
-                clock(entry.quarantined_at),
-                entry.quarantine_id,
-                entry.reason_class,
-                entry.reason.trim_end_matches('.')
-            ),
+            Self::BehindQuarantined(entry) => behind_quarantined(entry),
             Self::Paused(held) => paused(held),
             Self::NoRelay { last: None } => "is due, and no relay runs.".to_owned(),
             Self::NoRelay { last: Some(last) } => format!(
@@ -244,6 +236,18 @@ impl Verdict {
             Self::Quarantined(entry) => entry_facts(entry, time),
         }
     }
+}
+
+fn behind_quarantined(entry: &Entry) -> String {
+    format!(
+        "waits behind row {} of its ordering key, which is in quarantine since {} UTC (entry {}), \
+         {}: {}; quarantine.successors is \"wait\".",
+        entry.id,
+        clock(entry.quarantined_at),
+        entry.quarantine_id,
+        entry.reason_class,
+        entry.reason.trim_end_matches('.')
+    )
 }
 
 fn entry_facts(entry: &Entry, time: &dyn Fn(SystemTime) -> String) -> Value {

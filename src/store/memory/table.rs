@@ -1,6 +1,9 @@
 //! A table with transactions, snapshots, row locks and a clock. Plain and synchronous, so that
 //! the seeded simulation can step it.
 
+mod measure;
+mod quarantine;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, SystemTime};
 
@@ -8,11 +11,10 @@ use uuid::Uuid;
 
 use crate::message::{Body, OutboxRow, RowId, Unfit};
 use crate::relay::rules::{
-    BEHIND_QUARANTINED, DueMark, Fetched, Found, Partition, Pause, Position, ReadRequest, Reading,
-    SettleReport, Settlement, Snapshot, Verdict,
+    DueMark, Fetched, Found, Partition, Pause, Position, ReadRequest, Reading, SettleReport,
+    Settlement, Snapshot, Verdict,
 };
-use crate::store::measures::Count;
-use crate::store::{Announcement, Measures};
+use crate::store::Announcement;
 
 /// A row of the table, with the columns that the relay's rules depend on.
 #[derive(Clone, Debug)]
@@ -303,40 +305,6 @@ impl Table {
         }
     }
 
-    /// Since when an earlier row of its key has been in quarantine.
-    fn held(&self, row: &OutboxRow) -> Option<Duration> {
-        let key = row.ordering_key.as_ref().filter(|_| self.successors_wait)?;
-        let earlier = self.quarantined.range(..row.id.0);
-        let of_key = |stored: &StoredRow| stored.row.ordering_key.as_ref() == Some(key);
-        let mut held = earlier.filter(|(_, (stored, _))| of_key(stored));
-        held.next().map(|_| Duration::ZERO)
-    }
-
-    /// An operator decides about a quarantined row: it is put back as it was, or gone for good.
-    /// What waits behind it is let go.
-    pub fn release(&mut self, id: RowId, replayed: bool) {
-        let Some((mut stored, _)) = self.quarantined.remove(&id.0) else {
-            return;
-        };
-        self.next_xid += 1;
-        let (xid, now) = (self.next_xid, self.now);
-        for row in self.rows.values_mut().filter(|row| {
-            row.sent_at.is_none()
-                && row.last_error.as_deref() == Some(BEHIND_QUARANTINED)
-                && row.row.ordering_key == stored.row.ordering_key
-                && row.row.id > id
-        }) {
-            row.xid = xid;
-            row.retry_at = row.retry_at.map(|_| now);
-        }
-        if replayed {
-            stored.xid = xid;
-            (stored.retry_at, stored.last_error, stored.locked) = (None, None, false);
-            stored.row.attempts = 0;
-            self.rows.insert(id.0, stored);
-        }
-    }
-
     /// Brings bodies as far as they fit.
     #[must_use]
     pub fn fetch(&self, ids: &[RowId], room: usize) -> Vec<(RowId, Fetched)> {
@@ -357,24 +325,6 @@ impl Table {
             Fetched::Body(stored.row.payload.clone())
         };
         ids.iter().map(|id| (*id, bring(id))).collect()
-    }
-
-    /// What can be said about the table as a whole.
-    #[must_use]
-    pub fn measure(&self) -> Measures {
-        let count = |rows: &dyn Fn(&StoredRow) -> bool| {
-            let rows = self.pending().filter(|row| rows(row)).count();
-            Count::new(i64::try_from(rows).unwrap_or(i64::MAX), None)
-        };
-        let written = self.pending().filter(|row| !self.is_scheduled(row));
-        let oldest = written.map(|row| row.row.created_at).min();
-        Measures {
-            pending: count(&|_| true),
-            scheduled: count(&|row| self.is_scheduled(row)),
-            waiting: count(&|row| row.retry_at.is_some()),
-            oldest_due: oldest.and_then(|at| self.now.duration_since(at).ok()),
-            ..Measures::default()
-        }
     }
 
     /// Settles a batch.
