@@ -150,7 +150,11 @@ async fn listen(address: SocketAddr) -> anyhow::Result<HttpServer> {
 
 /// The probes and pages, and who is to be told what they show.
 fn shown(config: &Config, health: &Health) -> (Site, Arc<Everyone>) {
-    let metrics = Arc::new(Metrics::new(health.clone(), Clock));
+    let metrics = Arc::new(Metrics::new(
+        health.clone(),
+        Clock,
+        &config.quarantine.owner,
+    ));
     let facts = Facts {
         outbox: format!("{}.{}", config.outbox.schema, config.outbox.relation),
         instance: instance_name(),

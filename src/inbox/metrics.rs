@@ -247,6 +247,20 @@ mod tests {
             assert!(text.contains(line), "{line}\n{text}");
         }
         assert!(!text.contains("abandoned"), "{text}");
+        let documentation = include_str!("../../docs/metrics.md");
+        let rows = documentation.lines();
+        let rows = rows.filter_map(|line| line.strip_prefix("| `outbox_inbox_"));
+        let mut documented = 0;
+        for row in rows {
+            let cells: Vec<_> = row.split('|').map(str::trim).collect();
+            let name = cells[0].trim_end_matches('`').trim_end_matches("_total");
+            let told = format!("outbox_inbox_{name}");
+            let help = format!("# HELP {told} {}.\n", cells[3]);
+            let kind = format!("# TYPE {told} {}\n", cells[1]);
+            assert!(text.contains(&help) && text.contains(&kind), "{help}{text}");
+            documented += 1;
+        }
+        assert_eq!(documented, text.matches("# TYPE ").count(), "{text}");
     }
 
     #[test]

@@ -3,6 +3,7 @@
 
 mod kubernetes;
 mod manifest;
+mod observe;
 mod other;
 #[path = "../support/mod.rs"]
 mod support;

@@ -74,6 +74,11 @@ async fn the_relay_is_operated_as_documented() {
 }
 
 #[tokio::test]
+async fn every_entry_of_the_runbook_can_be_acted_out() {
+    play("docs/runbook.md").await.end().await;
+}
+
+#[tokio::test]
 async fn a_new_version_is_brought_in_as_documented() {
     play("docs/upgrading.md").await.end().await;
 }

@@ -77,9 +77,9 @@ pub struct Metrics {
 }
 
 impl Metrics {
-    /// Nothing has happened yet.
+    /// Nothing has happened yet. `quarantine_owner` is told as it is.
     #[must_use]
-    pub fn new(health: Health, clock: Clock) -> Self {
+    pub fn new(health: Health, clock: Clock, quarantine_owner: &str) -> Self {
         let mut metrics = Self {
             registry: Registry::default(),
             health,
@@ -103,11 +103,11 @@ impl Metrics {
             partitions_held: Gauge::default(),
             last_confirm: Seconds::default(),
         };
-        metrics.register();
+        metrics.register(quarantine_owner);
         metrics
     }
 
-    fn register(&mut self) {
+    fn register(&mut self, quarantine_owner: &str) {
         for target in ["database", "broker"] {
             drop(self.reconnects.get_or_create(&[("target", target)]));
         }
@@ -118,9 +118,8 @@ impl Metrics {
         ] {
             drop(self.retries.get_or_create(&[("reason", reason.as_str())]));
         }
+        self.register_words(quarantine_owner);
         let relay = self.registry.sub_registry_with_prefix("outbox_relay");
-        let build = Info::new([("version", env!("CARGO_PKG_VERSION"))]);
-        relay.register("build", "Version of the program", build);
         relay.register(
             "rows_read",
             "Rows that reads brought, also those met again",
@@ -156,6 +155,19 @@ impl Metrics {
         self.registry
             .register_collector(Box::new(Arc::clone(&self.table)));
         self.registry.register_collector(Box::new(Process));
+    }
+
+    /// What is told as a label, because it is no number.
+    fn register_words(&mut self, quarantine_owner: &str) {
+        let relay = self.registry.sub_registry_with_prefix("outbox_relay");
+        let build = Info::new([("version", env!("CARGO_PKG_VERSION"))]);
+        relay.register("build", "Version of the program", build);
+        let owner = Info::new([("owner", quarantine_owner.to_owned())]);
+        relay.register(
+            "quarantine_owner",
+            "Whom to ask about the quarantine: quarantine.owner",
+            owner,
+        );
     }
 
     fn register_durations(&mut self) {

@@ -12,7 +12,7 @@ type Line = (String, String, String, String);
 fn busy() -> Metrics {
     let health = Health::starting(Clock.now());
     health.partitions(256, true);
-    let metrics = Metrics::new(health, Clock);
+    let metrics = Metrics::new(health, Clock, "team-payments");
     let second = Duration::from_secs(1);
     metrics.read(3, second);
     metrics.published("orders", Fate::Confirmed, second);
@@ -86,7 +86,9 @@ fn labels(text: &str, name: &str) -> String {
 }
 
 fn documented() -> BTreeSet<Line> {
-    let rows = DOCUMENTATION.lines().filter(|line| line.starts_with("| `"));
+    // What consumers tell is compared in `inbox::metrics`.
+    let ours = |line: &&str| line.starts_with("| `") && !line.starts_with("| `outbox_inbox_");
+    let rows = DOCUMENTATION.lines().filter(ours);
     let cells = |row: &str| {
         let mut cells = row
             .trim_matches('|')
