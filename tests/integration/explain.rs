@@ -172,7 +172,10 @@ async fn a_paused_row_names_who_paused_it() {
         &operator,
         "6",
         "paused",
-        &["ann paused everything at", "outbox-relay resume."],
+        &[
+            "ann paused everything at",
+            "outbox-relay resume --reason WHY",
+        ],
     )
     .await;
 }

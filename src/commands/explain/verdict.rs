@@ -157,15 +157,19 @@ impl Verdict {
     /// What to do about it, if there is something to do.
     pub(super) fn remedy(&self) -> Option<String> {
         match self {
-            Self::Sent(_) => Some("To send it again: outbox-relay resend.".to_owned()),
+            Self::Sent(_) => {
+                Some("To send it again: outbox-relay resend --since T --reason WHY".to_owned())
+            }
             Self::Scheduled(_) => None,
             Self::Retry { .. } => {
                 Some("Mend what the error names; the row goes by itself.".to_owned())
             }
             Self::Behind { why, .. } => why.remedy(),
             Self::Paused(held) => Some(match held.exchange.as_deref() {
-                None => "To go on: outbox-relay resume.".to_owned(),
-                Some(exchange) => format!("To go on: outbox-relay resume --exchange '{exchange}'."),
+                None => "To go on: outbox-relay resume --reason WHY".to_owned(),
+                Some(exchange) => {
+                    format!("To go on: outbox-relay resume --exchange '{exchange}' --reason WHY")
+                }
             }),
             Self::BehindQuarantined(entry) => Some(format!(
                 "Decide about that one: outbox-relay quarantine replay --id {0}, or discard --id {0}.",
@@ -180,7 +184,7 @@ impl Verdict {
                     .to_owned(),
             ),
             Self::Quarantined(entry) => Some(format!(
-                "After mending the cause: outbox-relay quarantine replay --id {}.",
+                "After mending the cause: outbox-relay quarantine replay --id {} --reason WHY",
                 entry.id
             )),
         }
