@@ -72,6 +72,7 @@ fn the_unit_gives_no_rights() {
         assert_eq!(one(key), "", "{key}");
     }
     assert_eq!(one("ProtectSystem"), "strict");
+    assert_eq!(one("LimitCORE"), "0");
     for key in [
         "DynamicUser",
         "NoNewPrivileges",
