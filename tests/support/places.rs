@@ -23,6 +23,8 @@ pub struct Places {
     pub pgbouncer: Option<PathBuf>,
     /// Shared libraries for it, colon separated; may be empty.
     pub pgbouncer_libs: String,
+    /// A library to be preloaded that tells programs another time, if there is one.
+    pub faketime: Option<String>,
     /// A folder of this user that may be deleted at any time.
     pub cache: PathBuf,
 }
@@ -58,14 +60,14 @@ impl Places {
                 .unwrap_or_else(|| panic!("{FINDER} printed no {key}"))
                 .to_string()
         };
+        let some = |key: &str| Some(of(key)).filter(|path| !path.is_empty());
         Self {
             postgres_bin: of("OUTBOX_RELAY_TEST_POSTGRES_BIN").into(),
             rabbitmq_sbin: of("OUTBOX_RELAY_TEST_RABBITMQ_SBIN").into(),
             rabbitmq_libs: of("OUTBOX_RELAY_TEST_RABBITMQ_LIBS"),
             erlang_bin: of("OUTBOX_RELAY_TEST_ERLANG_BIN").into(),
-            pgbouncer: Some(of("OUTBOX_RELAY_TEST_PGBOUNCER"))
-                .filter(|path| !path.is_empty())
-                .map(Into::into),
+            pgbouncer: some("OUTBOX_RELAY_TEST_PGBOUNCER").map(Into::into),
+            faketime: some("OUTBOX_RELAY_TEST_FAKETIME"),
             pgbouncer_libs: of("OUTBOX_RELAY_TEST_PGBOUNCER_LIBS"),
             cache: of("OUTBOX_RELAY_TEST_CACHE").into(),
         }

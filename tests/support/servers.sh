@@ -144,6 +144,16 @@ find_pgbouncer() {
     return 1
 }
 
+# Sets FAKETIME, a library that tells programs another time. Only one test needs it, too.
+find_faketime() {
+    for FAKETIME in ${OUTBOX_RELAY_TEST_FAKETIME:-} /usr/lib/*-linux-gnu*/faketime/libfaketime.so.1 \
+        "$CACHE"/libfaketime/usr/lib/*-linux-gnu*/faketime/libfaketime.so.1; do
+        [ -f "$FAKETIME" ] && return 0
+    done
+    FAKETIME=
+    return 1
+}
+
 # --- fetching ------------------------------------------------------------------------------
 
 # apt-get without root, with or without package lists of our own.
@@ -228,7 +238,7 @@ END
 # --- commands ------------------------------------------------------------------------------
 
 provide() {
-    find_postgres && find_rabbitmq && find_pgbouncer && return 0
+    find_postgres && find_rabbitmq && find_pgbouncer && find_faketime && return 0
     mkdir -p "$CACHE" || die "cannot create $CACHE: set OUTBOX_RELAY_SERVERS_DIR to a folder of yours"
     chmod 755 "$CACHE"
     # Another run may be fetching right now: wait for it, then look again.
@@ -242,6 +252,8 @@ provide() {
         "/usr/lib/rabbitmq/lib/*/sbin"
     find_pgbouncer || { (fetch pgbouncer pgbouncer) && find_pgbouncer; } ||
         say "no PgBouncer: the test with a pooler is left out"
+    find_faketime || { (fetch libfaketime libfaketime) && find_faketime; } ||
+        say "no libfaketime: the test with a wrong clock is left out"
     exec 9>&-
 }
 
@@ -258,6 +270,7 @@ locate() {
         "RabbitMQ with Erlang (rabbitmq-server, rabbitmqctl, erl, epmd, erl_call)" \
         "/usr/lib/rabbitmq/lib/*/sbin"
     find_pgbouncer || true
+    find_faketime || true
 }
 
 places() {
@@ -268,6 +281,7 @@ OUTBOX_RELAY_TEST_RABBITMQ_LIBS=$RABBITMQ_LIBS
 OUTBOX_RELAY_TEST_ERLANG_BIN=$ERLANG_BIN
 OUTBOX_RELAY_TEST_PGBOUNCER=$PGBOUNCER
 OUTBOX_RELAY_TEST_PGBOUNCER_LIBS=$PGBOUNCER_LIBS
+OUTBOX_RELAY_TEST_FAKETIME=$FAKETIME
 OUTBOX_RELAY_TEST_CACHE=$CACHE
 END
 }
