@@ -101,9 +101,9 @@ impl Feed {
                 sent = self.deliveries.send(received) => if sent.is_err() { break },
             }
         }
-        if let Err(error) = subscription.cancel().await {
-            warn!(queue = self.wanted.queue, %error, "stopping without the broker's consent");
-        }
+        // Not cancelled first: RabbitMQ would pass the queue to the next single active consumer
+        // at once, and what lies here unread, and goes back when the channel is closed, would
+        // come after what it has got by then.
         self.end.cancelled().await;
         subscription.close().await;
         true

@@ -13,4 +13,5 @@ mod order;
 mod poison;
 mod races;
 mod schema;
+mod topology;
 mod world;

@@ -4,7 +4,6 @@ use serde_json::Value;
 
 use crate::entries::{PAY, ask, claim, claimed, complete, due, fail, inbox, number, state};
 use crate::support::postgres::Database;
-use crate::support::rabbit::Rabbit;
 use crate::support::relay::{self, Settings};
 
 /// Exit code and output.
@@ -216,76 +215,4 @@ async fn without_an_inbox_the_remedy_is_told() {
     let (code, text) = run(&database, &["inbox", "status"]).await;
     assert_eq!(code, Some(78), "{text}");
     assert!(text.contains("outbox-relay migrate --inbox"), "{text}");
-}
-
-/// The definitions are taken by a real broker, and keys are spread and kept together.
-#[tokio::test(flavor = "multi_thread")]
-async fn the_printed_topology_is_imported_and_routes_by_key() {
-    let rabbit = Rabbit::start().await;
-    rabbit
-        .eval(
-            "{ok, File} = application:get_env(rabbit, enabled_plugins_file), \
-             ok = file:write_file(File, <<\"[rabbitmq_consistent_hash_exchange].\">>), \
-             rabbit_plugins:ensure(File)",
-        )
-        .await;
-    let settings = Settings::default();
-    let line = [
-        "topology",
-        "--print",
-        "--name",
-        "billing",
-        "--partitions",
-        "4",
-    ];
-    let (status, output) = relay::run(&settings, &line).await;
-    assert!(status.success());
-    let folder = tempfile::tempdir().expect("a folder");
-    let file = folder.path().join("definitions.json");
-    std::fs::write(&file, output.join("\n")).expect("written");
-    let readable = std::os::unix::fs::PermissionsExt::from_mode(0o755);
-    std::fs::set_permissions(folder.path(), readable).expect("readable by the broker");
-    let path = file.to_str().expect("UTF-8");
-    rabbit.ctl(&["import_definitions", path]).await;
-
-    let in_queues = spread(&rabbit.url()).await;
-    assert_eq!(in_queues.iter().sum::<u32>(), 200, "{in_queues:?}");
-    let whole = |messages: &u32| messages.is_multiple_of(10);
-    assert!(
-        in_queues.iter().all(whole),
-        "a key is in one queue: {in_queues:?}"
-    );
-    assert!(
-        in_queues.iter().filter(|messages| **messages > 0).count() > 1,
-        "{in_queues:?}"
-    );
-}
-
-/// Publishes ten messages of each of twenty keys, and says how many are in each queue.
-async fn spread(url: &str) -> Vec<u32> {
-    let connection = lapin::Connection::connect(url, lapin::ConnectionProperties::default());
-    let channel = connection.await.expect("a broker");
-    let channel = channel.create_channel().await.expect("a channel");
-    let confirms = lapin::options::ConfirmSelectOptions::default();
-    channel.confirm_select(confirms).await.expect("confirms");
-    for number in 0..200 {
-        let mut headers = lapin::types::FieldTable::default();
-        let key = lapin::types::AMQPValue::LongString(format!("k{}", number % 20).into());
-        headers.insert("x-outbox-key".into(), key);
-        let properties = lapin::BasicProperties::default().with_headers(headers);
-        let options = lapin::options::BasicPublishOptions::default();
-        let confirm = channel.basic_publish("billing".into(), "".into(), options, b"", properties);
-        confirm.await.expect("published").await.expect("confirmed");
-    }
-    let mut in_queues = Vec::new();
-    for number in 0..4 {
-        let passive = lapin::options::QueueDeclareOptions {
-            passive: true,
-            ..lapin::options::QueueDeclareOptions::default()
-        };
-        let name = format!("billing.{number}").into();
-        let queue = channel.queue_declare(name, passive, lapin::types::FieldTable::default());
-        in_queues.push(queue.await.expect("the queue").message_count());
-    }
-    in_queues
 }

@@ -13,9 +13,7 @@ use bytes::Bytes;
 use futures_util::StreamExt;
 use lapin::Acker;
 use lapin::message::Delivery;
-use lapin::options::{
-    BasicAckOptions, BasicCancelOptions, BasicConsumeOptions, BasicQosOptions, QueueDeclareOptions,
-};
+use lapin::options::{BasicAckOptions, BasicConsumeOptions, BasicQosOptions, QueueDeclareOptions};
 use lapin::types::{FieldTable, ShortString};
 use serde_json::Value;
 use tokio::sync::oneshot;
@@ -261,26 +259,6 @@ impl Subscription {
             host: self.host.clone(),
             step: "consume",
             reason,
-        }
-    }
-
-    /// Asks for no more deliveries. What was delivered can still be acknowledged.
-    ///
-    /// # Errors
-    /// [`BrokerError`] if the broker does not answer in time: close it then.
-    pub async fn cancel(&mut self) -> Result<(), BrokerError> {
-        let tag = self.consumer.tag();
-        let cancel = self
-            .channel
-            .basic_cancel(tag, BasicCancelOptions::default());
-        match timeout(self.answer_timeout, cancel).await {
-            Ok(Ok(())) => Ok(()),
-            Ok(Err(error)) => Err(self.failed(error.to_string())),
-            Err(_) => Err(BrokerError::Timeout {
-                host: self.host.clone(),
-                step: "basic.cancel",
-                seconds: self.answer_timeout.as_secs(),
-            }),
         }
     }
 
