@@ -140,7 +140,8 @@ def consume():
             if method is not None:
                 receive(database, method, properties, body)
                 channel.basic_ack(method.delivery_tag)
-        channel.cancel()
+        # Not cancelled first: the queue would pass to the next single active consumer before what
+        # was delivered here and not worked on has gone back.
         connection.close()
 
 
