@@ -4,7 +4,8 @@
 
 mod act;
 pub mod bench;
-pub mod check;
+mod calendar;
+mod check;
 pub mod completions;
 pub mod config;
 pub mod exit;

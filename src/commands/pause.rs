@@ -7,9 +7,9 @@ use std::time::Duration;
 use clap::Args;
 
 use super::act::{Signed, span};
+use super::calendar::clock;
 use super::exit::Exit;
 use super::servers;
-use super::status::text::clock;
 use crate::config::Config;
 use crate::store::postgres::operator::Operator;
 use crate::store::postgres::pause::Paused;

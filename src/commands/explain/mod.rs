@@ -7,9 +7,9 @@ use std::io::Write;
 use clap::Args;
 use serde_json::{Value, json};
 
+use super::calendar::time_of;
 use super::exit::Exit;
 use super::servers;
-use super::status::json::time_of;
 use crate::config::{Config, Successors};
 use crate::relay::HEARTBEAT;
 use crate::relay::rules::BEHIND_QUARANTINED;

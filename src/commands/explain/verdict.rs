@@ -4,7 +4,7 @@ use std::time::SystemTime;
 
 use serde_json::{Value, json};
 
-use super::super::status::text::clock;
+use super::super::calendar::clock;
 use crate::store::postgres::explain::{Held, Lease, Sender, Standing};
 use crate::store::postgres::quarantine::Entry;
 

@@ -1,13 +1,10 @@
 //! Entries for people and for scripts.
 
-use std::time::SystemTime;
-
 use comfy_table::Table;
 use comfy_table::presets::NOTHING;
 use serde_json::{Value, json};
-use time::OffsetDateTime;
-use time::format_description::well_known::Rfc3339;
 
+use super::super::calendar::{clock, time_of};
 use crate::store::postgres::inbox_entries::{Entry, Total};
 
 /// Of the output for scripts; raised when a field changes its meaning or goes.
@@ -93,30 +90,17 @@ fn entry(entry: &Entry) -> Value {
         "ordering_key": entry.ordering_key,
         "state": entry.state,
         "attempts": entry.attempt,
-        "due_at": entry.due_at.map(exact),
+        "due_at": entry.due_at.map(time_of),
         "class": entry.reason_class,
         "reason": entry.reason,
-        "received_at": exact(entry.received_at),
-        "finished_at": entry.done_at.map(exact),
+        "received_at": time_of(entry.received_at),
+        "finished_at": entry.done_at.map(time_of),
     })
 }
 
 /// All about one message.
 pub(super) fn shown(entries: &[Value]) -> serde_json::Result<String> {
     serde_json::to_string_pretty(&json!({ "version": VERSION, "entries": entries }))
-}
-
-/// `2026-11-29 15:20:07`.
-fn clock(at: SystemTime) -> String {
-    let at = OffsetDateTime::from(at);
-    let (hour, minute, second) = at.time().as_hms();
-    format!("{} {hour:02}:{minute:02}:{second:02}", at.date())
-}
-
-fn exact(at: SystemTime) -> String {
-    OffsetDateTime::from(at)
-        .format(&Rfc3339)
-        .unwrap_or_default()
 }
 
 /// What a message says of itself must not move the terminal's cursor.

@@ -4,9 +4,9 @@ use std::io::Write;
 
 use serde_json::{Value, json};
 
+use super::super::calendar::{clock, time_of};
 use super::super::exit::Exit;
-use super::super::status::json::time_of;
-use super::super::status::text::{clock, table};
+use super::super::status::text::table;
 use super::Show;
 use super::list::{VERSION, entry};
 use crate::store::postgres::operator::Operator;

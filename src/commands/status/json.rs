@@ -1,11 +1,10 @@
 //! Status for scripts.
 
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use serde_json::{Value, json};
-use time::OffsetDateTime;
-use time::format_description::well_known::Rfc3339;
 
+use super::super::calendar::time_of;
 use super::is_alive;
 use crate::store::measures::{Count, Holder, Instance, Measures, Pause, Pin};
 use crate::store::postgres::ident::Outbox;
@@ -124,11 +123,4 @@ fn pin(pin: &Pin) -> Value {
 /// To the millisecond.
 pub(in crate::commands) fn seconds(span: Duration) -> f64 {
     Duration::from_millis(u64::try_from(span.as_millis()).unwrap_or(u64::MAX)).as_secs_f64()
-}
-
-/// RFC 3339, in UTC.
-pub(in crate::commands) fn time_of(at: SystemTime) -> String {
-    OffsetDateTime::from(at)
-        .format(&Rfc3339)
-        .unwrap_or_default()
 }

@@ -1,11 +1,11 @@
 //! Status for people.
 
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use comfy_table::Table;
 use comfy_table::presets::NOTHING;
-use time::OffsetDateTime;
 
+use super::super::calendar::clock;
 use super::is_alive;
 use crate::store::measures::{Holder, Instance, Measures, Pause, Pin};
 use crate::store::postgres::ident::Outbox;
@@ -220,13 +220,6 @@ fn trimmed(table: &Table) -> String {
     lines.collect::<Vec<_>>().join("\n")
 }
 
-/// Day and time, in UTC.
-pub(in crate::commands) fn clock(at: SystemTime) -> String {
-    let at = OffsetDateTime::from(at);
-    let (hour, minute, second) = at.to_hms();
-    format!("{} {hour:02}:{minute:02}:{second:02}", at.date())
-}
-
 /// `1d 4h`, `4h 9m`, `12m 3s`, `7s`, `300ms`.
 pub(in crate::commands) fn span(span: Duration) -> String {
     let seconds = span.as_secs();
@@ -265,7 +258,7 @@ mod tests {
             kind: PinKind::Session,
             who: "pid 4711 (shop worker)".to_owned(),
             state: "idle in transaction".to_owned(),
-            since: Some(SystemTime::UNIX_EPOCH + Duration::from_secs(7_860)),
+            since: Some(std::time::SystemTime::UNIX_EPOCH + Duration::from_secs(7_860)),
             age: Some(Duration::from_secs(600)),
             transactions: 9,
         };

@@ -3,7 +3,7 @@
 //! When the broker closes a channel every confirm in flight is lost with it, and nobody knows
 //! which publication was to blame. The unknown ones are then sent again one by one, in order:
 //! only what reproduces the fault is blamed, and a good neighbour goes out at most twice. So is
-//! a row that knocks where somebody was silent, because it may take its channel with it. One
+//! a row that knocks where a channel was lost before, because it may take this one with it. One
 //! channel more than the others share does nothing else, so that however many have been lost to
 //! a fault, none of the others waits for its cause to be found.
 
@@ -67,7 +67,7 @@ impl Channels {
         self.suspects.extend(ids);
     }
 
-    /// Sends this one alone, where somebody was silent.
+    /// Sends this one alone: it, or what it knocks at, has cost a channel.
     pub(super) fn knock(&mut self, id: RowId) {
         self.knocking.push_back(id);
     }

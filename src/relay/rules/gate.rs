@@ -41,8 +41,8 @@ pub(super) struct Closed {
     since: Moment,
     /// How long what lies behind it may refuse a row before the row is given up.
     patience: Duration,
-    /// Its last refusal was that no answer came at all.
-    silent: bool,
+    /// Its last refusal cost a channel: the broker closed it, or no answer came at all.
+    costly: bool,
     /// Its patience is over, and the rows held back have been let come.
     expired: bool,
     /// The row that will knock, or is knocking.
@@ -180,7 +180,7 @@ impl Gates {
             failures: 0,
             since: row.now,
             patience,
-            silent: false,
+            costly: false,
             expired: false,
             probe: Some(row.id),
             shelved_from: None,
@@ -192,24 +192,24 @@ impl Gates {
         if *closed.probe.get_or_insert(row.id) != row.id {
             return Refused::HeldBack;
         }
-        closed.silent = false;
+        closed.costly = false;
         closed.failures = closed.failures.saturating_add(1);
         closed.until = row.now + delay(closed.failures);
         Refused::KnockAgain(closed.until)
     }
 
-    /// The refusal just told was that no answer came.
-    pub(super) fn was_silent(&mut self, gate: u64) {
+    /// The refusal just told cost a channel.
+    pub(super) fn was_costly(&mut self, gate: u64) {
         if let Some(closed) = self.closed.get_mut(&gate) {
-            closed.silent = true;
+            closed.costly = true;
         }
     }
 
-    /// Does this row knock where nobody answered, so that it may wait for long and take its
-    /// channel with it?
-    pub(super) fn knocks_at_silence(&self, gates: [u64; 2], id: RowId) -> bool {
+    /// Does this row knock where nobody answered, or where the channel was closed, so that it may
+    /// wait for long and take its channel with it?
+    pub(super) fn knocks_at_a_cost(&self, gates: [u64; 2], id: RowId) -> bool {
         let mut closed = gates.iter().filter_map(|gate| self.closed.get(gate));
-        closed.any(|closed| closed.silent && closed.probe == Some(id))
+        closed.any(|closed| closed.costly && closed.probe == Some(id))
     }
 
     /// Gates whose patience has just run out: from where on rows are held back at them.

@@ -29,6 +29,8 @@ pub(super) enum Refusal<'a> {
     Destination(&'a str),
     /// It did not answer at all: a queue without a leader, perhaps.
     Silent(&'a str),
+    /// The broker closed the channel over it.
+    Closed(&'a str),
 }
 
 /// AMQP reply code of an exchange that does not exist.
@@ -240,7 +242,7 @@ impl Flow {
                 reason,
                 self.limits.unroutable_after,
             ),
-            Refusal::Destination(reason) | Refusal::Silent(reason) => (
+            Refusal::Destination(reason) | Refusal::Silent(reason) | Refusal::Closed(reason) => (
                 ReasonClass::DestinationRefused,
                 reason,
                 self.limits.destination_after,
@@ -250,8 +252,8 @@ impl Flow {
         let delay = |failures| retry.delay(failures, jitter);
         match self.gates.refused(gate, row, patience, delay) {
             Refused::KnockAgain(at) => {
-                if matches!(refusal, Refusal::Silent(_)) {
-                    self.gates.was_silent(gate);
+                if matches!(refusal, Refusal::Silent(_) | Refusal::Closed(_)) {
+                    self.gates.was_costly(gate);
                 }
                 let reason = reason.to_owned();
                 self.wait(id, now.until(at), Unfit { class, reason }, now);
@@ -300,14 +302,14 @@ impl Flow {
                 {
                     self.exchanges.remove(&exchange);
                 }
-                self.refuse(id, exchange, Refusal::Destination(&reason), now);
+                self.refuse(id, exchange, Refusal::Closed(&reason), now);
             }
             Fault::Topic => {
                 self.open_gate(exchange);
-                self.refuse(id, destination, Refusal::Destination(&reason), now);
+                self.refuse(id, destination, Refusal::Closed(&reason), now);
             }
             Fault::Destination => {
-                self.refuse(id, destination, Refusal::Destination(&reason), now);
+                self.refuse(id, destination, Refusal::Closed(&reason), now);
             }
             Fault::Row => self.charge(id, reason, now),
         }

@@ -38,7 +38,7 @@ impl Flow {
             if !self.passes(id, now) || !self.has_exchange(id) || !self.has_body(id) {
                 continue;
             }
-            if self.knocks_at_silence(id) {
+            if self.goes_alone(id) {
                 self.channels.knock(id);
                 continue;
             }
@@ -64,11 +64,13 @@ impl Flow {
         }
     }
 
-    fn knocks_at_silence(&self, id: RowId) -> bool {
+    /// Has it, or has what lies behind its gate, cost a channel before? Then it takes nobody's
+    /// confirm with it but its own.
+    fn goes_alone(&self, id: RowId) -> bool {
         let entry = self.ledger.get(id);
         entry.is_some_and(|entry| {
-            self.gates
-                .knocks_at_silence([entry.exchange, entry.destination], id)
+            let gates = [entry.exchange, entry.destination];
+            entry.attempts > 0 || self.gates.knocks_at_a_cost(gates, id)
         })
     }
 
@@ -344,7 +346,9 @@ impl Flow {
             if !self.to_fetch.is_empty() && !together {
                 break;
             }
-            let fits = taken.saturating_add(size) <= self.limits.max_buffered_bytes;
+            // While it arrives it is in memory twice: in PostgreSQL's answer, and out of it.
+            let room = size.saturating_mul(2);
+            let fits = taken.saturating_add(room) <= self.limits.max_buffered_bytes;
             if !fits && !self.nothing_moves() {
                 break;
             }
