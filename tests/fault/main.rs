@@ -16,6 +16,7 @@ mod locked_rows;
 mod memory;
 mod poison;
 mod pooler;
+mod quiet_log;
 mod recreated_queue;
 mod replicas;
 mod retention;

@@ -45,3 +45,23 @@ async fn a_repeated_message_is_the_same_message() {
     }
     assert_eq!(first.len(), 100);
 }
+
+/// W3C Trace Context: what the writer put into `headers` arrives as it is, on every attempt.
+#[tokio::test]
+async fn a_trace_goes_on_behind_the_outbox() {
+    let scene = Scene::new().await;
+    let trace = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+    let row = format!(
+        "INSERT INTO outbox.message (routing_key, payload, headers)
+         VALUES ('q', '1', jsonb_build_object('traceparent', '{trace}', 'tracestate', 'shop=1'))"
+    );
+    scene.run(&row).await;
+    scene.run_until_empty().await;
+    scene
+        .run("UPDATE outbox.message SET sent_at = NULL, xid = pg_current_xact_id()")
+        .await;
+    scene.run_until_empty().await;
+    let letters = scene.queues.take_all(QUEUE).await;
+    let traces = letters.iter().map(|letter| letter.traceparent.as_deref());
+    assert_eq!(traces.collect::<Vec<_>>(), [Some(trace); 2]);
+}

@@ -28,6 +28,8 @@ pub struct Letter {
     pub id: i64,
     /// Header `x-outbox-key`.
     pub key: Option<String>,
+    /// Header `traceparent` (W3C Trace Context).
+    pub traceparent: Option<String>,
     pub exchange: String,
     pub routing_key: String,
     pub body: Vec<u8>,
@@ -40,17 +42,20 @@ impl Letter {
         let Some(AMQPValue::LongLongInt(id)) = header("x-outbox-id") else {
             panic!("x-outbox-id is {:?}", header("x-outbox-id"))
         };
-        let key = header("x-outbox-key").map(|value| {
-            let AMQPValue::LongString(key) = value else {
-                panic!("x-outbox-key is {value:?}")
-            };
-            key.to_string()
-        });
+        let text = |name: &str| {
+            header(name).map(|value| {
+                let AMQPValue::LongString(text) = value else {
+                    panic!("{name} is {value:?}")
+                };
+                text.to_string()
+            })
+        };
         let message_id = delivery.properties.message_id().as_ref();
         Self {
             message_id: message_id.map_or_else(String::new, ToString::to_string),
             id: *id,
-            key,
+            key: text("x-outbox-key"),
+            traceparent: text("traceparent"),
             exchange: delivery.exchange.to_string(),
             routing_key: delivery.routing_key.to_string(),
             body: delivery.data.clone(),

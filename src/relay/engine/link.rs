@@ -10,10 +10,12 @@ use tracing::{info, warn};
 
 use super::channel::publish;
 use super::event::{Event, Events};
+use super::news::News;
 use super::observer::Connections;
 use super::retry::{Attempts, pause};
 use crate::broker::{Broker, BrokerError, Link, LinkState};
 use crate::relay::rules::ChannelNo;
+use crate::runtime::Clock;
 
 /// How long channels may take to notice that their connection is gone.
 const FAREWELL: Duration = Duration::from_secs(10);
@@ -27,7 +29,7 @@ pub(super) async fn keep<B: Broker>(
     mut connections: Connections,
     stop: CancellationToken,
 ) {
-    let mut attempts = Attempts::new();
+    let (mut attempts, mut news) = (Attempts::new(), News::default());
     loop {
         let reason = match stop.run_until_cancelled(broker.connect()).await {
             None => return,
@@ -35,10 +37,10 @@ pub(super) async fn keep<B: Broker>(
             Some(Ok(link)) => {
                 attempts.succeeded();
                 connections.made();
-                info!(
-                    frame_max = link.frame_max(),
-                    channels, "connected to the broker"
-                );
+                if news.is_success_news() {
+                    let frame_max = link.frame_max();
+                    info!(frame_max, channels, "connected to the broker");
+                }
                 while questions.try_recv().is_ok() {}
                 let mut connection = Connection::new(link, channels, &events);
                 let kept = connection.keep(&mut questions);
@@ -55,7 +57,7 @@ pub(super) async fn keep<B: Broker>(
             }
         };
         let delay = attempts.failed();
-        if attempts.worth_telling() {
+        if news.is_failure_news(&reason, Clock.now()) {
             warn!(
                 reason,
                 retry_in_ms = delay.as_millis(),
@@ -105,13 +107,21 @@ impl<L: Link> Connection<L> {
         for no in 0..self.attempts.len() {
             self.open(ChannelNo(no)).await?;
         }
-        let mut state = self.link.state();
+        let (mut state, mut alarms) = (self.link.state(), News::default());
+        alarms.is_success_news();
         loop {
             let now = state.borrow_and_update().clone();
             match now {
-                LinkState::Open => self.events.report(Event::Blocked(None)),
+                LinkState::Open => {
+                    if alarms.is_success_news() {
+                        info!("the broker takes messages again");
+                    }
+                    self.events.report(Event::Blocked(None));
+                }
                 LinkState::Blocked(reason) => {
-                    warn!(reason, "the broker blocks publishing");
+                    if alarms.is_failure_news(&reason, Clock.now()) {
+                        warn!(reason, "the broker blocks publishing");
+                    }
                     self.events.report(Event::Blocked(Some(reason)));
                 }
                 LinkState::Lost(reason) => return Ok(reason),

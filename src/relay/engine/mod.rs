@@ -10,6 +10,7 @@ mod event;
 mod flights;
 mod herald;
 mod link;
+mod news;
 mod obedience;
 mod observer;
 mod reader;

@@ -8,9 +8,11 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use super::event::{Event, Events};
+use super::news::News;
 use super::observer::Connections;
 use super::retry::{Attempts, pause};
 use crate::relay::rules::Request;
+use crate::runtime::Clock;
 use crate::store::{Reader, Store, StoreError};
 
 /// Runs until it is stopped. A request that was under way when the session broke is dropped: the
@@ -23,7 +25,7 @@ pub(super) async fn read<S: Store>(
     mut connections: Connections,
     stop: CancellationToken,
 ) {
-    let mut attempts = Attempts::new();
+    let (mut attempts, mut news) = (Attempts::new(), News::default());
     loop {
         let error = match stop.run_until_cancelled(store.open_reader()).await {
             None => return,
@@ -31,7 +33,8 @@ pub(super) async fn read<S: Store>(
             Some(Ok(mut reader)) => {
                 attempts.succeeded();
                 connections.made();
-                let serving = serve(&mut reader, &mut requests, &nudge, &events);
+                let tell = news.is_success_news();
+                let serving = serve(&mut reader, &mut requests, &nudge, &events, tell);
                 match stop.run_until_cancelled(serving).await {
                     Some(Err(error)) => error,
                     Some(Ok(())) | None => return,
@@ -39,7 +42,7 @@ pub(super) async fn read<S: Store>(
             }
         };
         let delay = attempts.failed();
-        if attempts.worth_telling() {
+        if news.is_failure_news(&error.to_string(), Clock.now()) {
             warn!(%error, retry_in_ms = delay.as_millis(), "cannot read from the database");
         }
         events.report(Event::ReaderLost(error));
@@ -52,12 +55,18 @@ pub(super) async fn read<S: Store>(
 /// So often a stand-by asks whether it is its turn.
 const ASK_AGAIN: Duration = Duration::from_secs(1);
 
-/// Waits until this relay is the one that publishes.
-async fn stand_by<R: Reader>(reader: &mut R, events: &Events) -> Result<(), StoreError> {
-    let mut told = false;
+/// Waits until this relay is the one that publishes. Returns whether it was not at once.
+async fn stand_by<R: Reader>(
+    reader: &mut R,
+    events: &Events,
+    tell: bool,
+) -> Result<bool, StoreError> {
+    let mut waited = false;
     while !reader.take_watch().await? {
-        if !std::mem::replace(&mut told, true) {
-            info!("another relay publishes this outbox; standing by");
+        if !std::mem::replace(&mut waited, true) {
+            if tell {
+                info!("another relay publishes this outbox; standing by");
+            }
             events.report(Event::StandBy);
         }
         tokio::select! {
@@ -65,7 +74,7 @@ async fn stand_by<R: Reader>(reader: &mut R, events: &Events) -> Result<(), Stor
             error = reader.ended() => return Err(error),
         }
     }
-    Ok(())
+    Ok(waited)
 }
 
 /// Answers requests, once it is this relay's turn, until the engine has none any more.
@@ -74,9 +83,12 @@ async fn serve<R: Reader>(
     requests: &mut mpsc::UnboundedReceiver<Request>,
     nudge: &Arc<Notify>,
     events: &Events,
+    tell: bool,
 ) -> Result<(), StoreError> {
-    stand_by(reader, events).await?;
-    info!("reading from the database");
+    let waited = stand_by(reader, events, tell).await?;
+    if tell || waited {
+        info!("reading from the database");
+    }
     while requests.try_recv().is_ok() {}
     events.report(Event::ReaderReady {
         content_type: reader.content_type(),

@@ -44,12 +44,6 @@ impl Attempts {
         self.connected = Some(Clock.now());
     }
 
-    /// Is this failure worth a line in the log? The first is, and those that come slowly; the
-    /// quick ones between would fill it.
-    pub(super) fn worth_telling(&self) -> bool {
-        self.failures == 1 || self.failures > 4
-    }
-
     /// How long to wait before the next attempt.
     pub(super) fn failed(&mut self) -> Duration {
         let lasted = self.connected.take().map(|since| Clock.now().since(since));

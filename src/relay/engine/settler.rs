@@ -14,6 +14,7 @@ use tracing::{debug, info, warn};
 
 use super::event::{Event, Events};
 use super::herald::Herald;
+use super::news::News;
 use super::observer::{Connections, Observer, Server};
 use super::retry::{Attempts, pause};
 use super::upkeep::Upkeep;
@@ -59,7 +60,7 @@ pub(super) async fn settle<S: Store>(
     observer: Arc<dyn Observer>,
     stop: CancellationToken,
 ) {
-    let mut attempts = Attempts::new();
+    let (mut attempts, mut news) = (Attempts::new(), News::default());
     let mut desk = Desk::default();
     let mut connections = Connections::new(Server::Database, &observer);
     loop {
@@ -69,7 +70,9 @@ pub(super) async fn settle<S: Store>(
             Some(Ok(mut settler)) => {
                 attempts.succeeded();
                 connections.made();
-                info!("settling in the database");
+                if news.is_success_news() {
+                    info!("settling in the database");
+                }
                 events.report(Event::SettlerReady);
                 herald.start_anew();
                 let mut clerk = Clerk {
@@ -92,7 +95,7 @@ pub(super) async fn settle<S: Store>(
             }
         };
         let delay = attempts.failed();
-        if attempts.worth_telling() {
+        if news.is_failure_news(&error.to_string(), Clock.now()) {
             warn!(%error, retry_in_ms = delay.as_millis(), "cannot settle in the database");
         }
         events.report(Event::SettlerLost(error));
