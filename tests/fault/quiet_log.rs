@@ -81,7 +81,7 @@ async fn broken(stage: &Stage) {
         "rows are refused" => bad_rows(&stage.scene).await,
         other => panic!("{other} is no fault"),
     }
-    std::future::pending().await
+    std::future::pending::<()>().await;
 }
 
 #[tokio::test]

@@ -14,6 +14,7 @@ mod grants;
 mod guest;
 mod hostile_names;
 mod identity;
+mod least_rights;
 mod logs;
 mod manners;
 mod metrics;

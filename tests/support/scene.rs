@@ -89,6 +89,14 @@ impl Scene {
         self._database = Some(database);
     }
 
+    /// The shared server's database that was kept.
+    ///
+    /// # Panics
+    /// If the scene is on servers of the test's own.
+    pub fn keeper(&self) -> &postgres::Database {
+        self._database.as_ref().expect("a shared server's database")
+    }
+
     /// On servers of the test's own.
     pub async fn on(database: String, vhost: Vhost) -> Self {
         migrate(&database).await;
