@@ -151,10 +151,10 @@ async fn stuck_at_the_head(key: Option<&str>) {
         "most were left alone"
     );
     // The way opens: all go, in order. One key is one row for each confirm, so that of very
-    // many most are taken away first.
+    // many most are taken away first, and of half a million those that would only take time.
     let rows = match key {
         Some(_) => keep_first(&scene, 2000).await,
-        None => rows,
+        None => keep_first(&scene, 50_000).await,
     };
     scene.queues.classic("nowhere").await;
     scene.drained().await;
