@@ -16,7 +16,7 @@ use tokio::sync::watch;
 use crate::message::{Publication, RowId};
 
 pub use amqp::{
-    AmqpBroker, AmqpChannel, AmqpLink, Greeting, Receipt, Received, Subscription,
+    AmqpBroker, AmqpChannel, AmqpLink, Greeting, Receipt, Received, Returned, Subscription,
     Wanted as WantedQueue,
 };
 pub use outcome::{BrokerError, ChannelLost, Confirmed, LinkState, LossCause, Outcome};

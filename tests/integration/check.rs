@@ -11,7 +11,8 @@ use tokio_postgres::Client;
 use crate::outbox::{outbox, relay_session};
 use crate::support::ports::Port;
 use crate::support::postgres::{Database, database};
-use crate::support::rabbit::{Rabbit, vhost};
+use crate::support::queues::Queues;
+use crate::support::rabbit::{Rabbit, shared, unique, vhost};
 use crate::support::relay::{Settings, run};
 
 /// What `check --json` said.
@@ -47,7 +48,11 @@ async fn check(database: &str, broker: &str) -> Checked {
 }
 
 async fn check_with(settings: &Settings) -> Checked {
-    let (status, lines) = run(settings, &["check", "--json"]).await;
+    check_by(settings, &["check", "--json"]).await
+}
+
+async fn check_by(settings: &Settings, line: &[&str]) -> Checked {
+    let (status, lines) = run(settings, line).await;
     let text = lines.join("\n");
     let object: Value = serde_json::from_str(&text).unwrap_or_else(|e| panic!("{e}: {text}"));
     assert_eq!(object["version"], 1);
@@ -252,4 +257,44 @@ async fn sessions_that_share_a_server_process_are_seen() {
     assert!(matches!(shared, Pooling::Shared(_)), "{shared:?}");
     let begin = "BEGIN; ROLLBACK";
     assert!(one.client.batch_execute(begin).await.is_ok());
+}
+
+/// A quorum queue of RabbitMQ 4 drops what came back 20 times, unless it knows where to put it.
+#[tokio::test]
+async fn consumers_queues_that_would_drop_messages_are_told_and_none_is_made() {
+    let (database, _client) = outbox().await;
+    let vhost = vhost().await;
+    let queues = Queues::connect(&vhost.url).await;
+    queues.classic("classic").await;
+    queues.quorum("bare").await;
+    queues.quorum_with_dead_letters("kept", "dead").await;
+    queues.limited("full", 5).await;
+    let line = |queue: &'static str| ["check", "--json", "--queue", queue];
+    let settings = Settings::new(&database.url, &vhost.url);
+    for (queue, state, words) in [
+        ("classic", "ok", "no quorum queue"),
+        ("full", "warning", "if it is a quorum queue"),
+        ("kept", "ok", "dead-letter exchange"),
+        ("bare", "warning", "without a dead-letter exchange"),
+        ("missing", "warning", "does not exist"),
+    ] {
+        let checked = check_by(&settings, &line(queue)).await;
+        let (found, text, _) = checked.only("queue");
+        assert_eq!(found, state, "{queue}: {text}");
+        assert!(text.contains(words), "{queue}: {text}");
+        assert_eq!(checked.code, 0);
+    }
+    // Asking for it did not make it.
+    let again = check_by(&settings, &line("missing")).await;
+    assert!(again.only("queue").1.contains("does not exist"));
+    let (user, shared) = (unique("writer").replace('-', "_"), shared().await);
+    shared.add_user(&user, "secret").await;
+    shared
+        .set_permissions(&user, &vhost.name, ["^$", ".*", "^$"])
+        .await;
+    let url = vhost.url.replace("guest:guest", &format!("{user}:secret"));
+    let checked = check_by(&Settings::new(&database.url, &url), &line("bare")).await;
+    let (state, text, _) = checked.only("queue");
+    assert_eq!(state, "ok");
+    assert!(text.contains("may not declare"), "{text}");
 }

@@ -95,6 +95,15 @@ impl Queues {
             .await;
     }
 
+    /// The same with a dead-letter exchange.
+    pub async fn quorum_with_dead_letters(&self, name: &str, exchange: &str) {
+        let arguments = [
+            ("x-queue-type", text("quorum")),
+            ("x-dead-letter-exchange", text(exchange)),
+        ];
+        self.declare(name, &arguments).await;
+    }
+
     /// A durable classic queue, which takes less to set up.
     pub async fn classic(&self, name: &str) {
         self.declare(name, &[]).await;

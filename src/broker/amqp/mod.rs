@@ -18,6 +18,7 @@ mod greeting;
 mod in_flight;
 mod judge;
 mod link;
+mod queue_arguments;
 mod scratch;
 mod socket;
 mod subscription;
@@ -33,6 +34,7 @@ use crate::config::{BrokerAccess, BrokerEndpoint};
 pub use channel::AmqpChannel;
 pub use greeting::Greeting;
 pub use link::AmqpLink;
+pub use queue_arguments::Returned;
 pub use subscription::{Receipt, Received, Subscription, Wanted};
 
 /// Says where the broker is and how to be let in, as it stands now. Asked before every connect,

@@ -8,6 +8,7 @@ mod broker;
 mod database;
 mod finding;
 mod outbox;
+mod queues;
 mod report;
 mod server;
 
@@ -25,6 +26,7 @@ use finding::{Finding, State};
 #[command(after_help = "\
 Examples:
   outbox-relay check
+  outbox-relay check --queue billing.0 --queue billing.1
   outbox-relay check --json | jq '.checks[] | select(.state != \"ok\")'
 
 Changes nothing. One message that no queue is meant to get is published to the default exchange,
@@ -33,6 +35,10 @@ to see that the broker takes and confirms.
 Exit codes: 0 nothing failed (there may be warnings); 1 something failed; 75 a server could not
 be reached, and nothing else failed; 78 configuration.")]
 pub struct Arguments {
+    /// Also look at a queue that consumers read: does it drop what comes back too often? May be
+    /// repeated. The broker logs each look as a refused declaration
+    #[arg(long, value_name = "NAME")]
+    queue: Vec<String>,
     /// For scripts
     #[arg(long)]
     json: bool,
@@ -53,6 +59,9 @@ pub async fn run(
     findings.extend(broker.findings);
     if let (Some(destinations), Some(link)) = (&database.destinations, &broker.link) {
         findings.extend(broker::exchanges(link, destinations, &config.relay).await);
+    }
+    if let Some(link) = &broker.link {
+        findings.extend(queues::look(link, &arguments.queue).await);
     }
     broker::leave(broker.link).await;
     let text = if arguments.json {
