@@ -12,6 +12,7 @@ mod operating;
 mod order;
 mod poison;
 mod races;
+mod scaling;
 mod schema;
 mod topology;
 mod world;
