@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use futures_util::SinkExt;
 use futures_util::future::join_all;
+use outbox_relay::store::postgres::schema::wake_key;
 use tokio::time::{sleep, timeout};
 use tokio_postgres::Client;
 
@@ -98,14 +99,14 @@ async fn kill_a_listener(scene: &Scene, dice: &mut Dice) {
 
 /// Does a relay sleep at the gate?
 async fn asleep(scene: &Scene) -> bool {
-    // Whoever publishes holds one lock, its watch; who sleeps holds the gate's as well.
-    scene
-        .ask(
-            "SELECT count(*) > 1 FROM pg_locks JOIN pg_stat_activity USING (pid)
-             WHERE datname = current_database() AND application_name LIKE 'outbox-relay/reader/%'
-               AND locktype = 'advisory' AND mode = 'ExclusiveLock'",
-        )
-        .await
+    let key = wake_key("outbox", "message");
+    let held = format!(
+        "SELECT EXISTS (SELECT FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 1
+         AND mode = 'ExclusiveLock' AND granted
+         AND (classid::int8 << 32 | objid::int8) = {key}
+         AND database = (SELECT oid FROM pg_database WHERE datname = current_database()))"
+    );
+    scene.ask(&held).await
 }
 
 async fn hunt(relays: usize, writers: usize, rounds: usize) {
