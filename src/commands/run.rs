@@ -117,7 +117,7 @@ fn tell(ended: Ended) {
         Ended::Drained => info!("drained"),
         Ended::GraceOver(rows) => warn!(
             rows,
-            "stopped before all was confirmed; these rows stay pending and may be sent once more"
+            "stopped before all was confirmed and marked; these rows stay pending and may be sent once more"
         ),
     }
 }

@@ -1,5 +1,9 @@
 //! The application locks, changes or deletes rows that the relay is working on.
 
+use std::time::Duration;
+
+use tokio::time::Instant;
+
 use crate::support::scene::{Draft, QUEUE, Scene};
 
 /// F33.
@@ -60,7 +64,7 @@ async fn rows_changed_or_deleted_in_flight_stop_nobody() {
 #[tokio::test]
 async fn a_locked_row_stops_no_shutdown() {
     let mut scene = Scene::new().await;
-    scene.set("RELAY__SHUTDOWN_GRACE", "2s");
+    scene.set("RELAY__SHUTDOWN_GRACE", "5s");
     let rows = scene.write_many(10, 10).await;
     let locker = scene.second_client().await;
     let lock = format!(
@@ -70,7 +74,21 @@ async fn a_locked_row_stops_no_shutdown() {
     locker.batch_execute(&lock).await.expect("locked");
     let relay = scene.ready_relay().await;
     scene.queues.reaches(QUEUE, 10).await;
-    relay.stop().await;
+    let told = Instant::now();
+    relay.terminate();
+    let status = relay.ended().await;
+    assert!(
+        told.elapsed() < Duration::from_secs(5),
+        "{:?}",
+        told.elapsed()
+    );
+    // It was confirmed and could not be marked: in doubt, and told.
+    let output = relay.output().join("\n");
+    assert_eq!(status.code(), Some(1), "{output}");
+    assert!(
+        output.contains("stopped before all was confirmed") && output.contains("rows=1"),
+        "{output}"
+    );
     locker.batch_execute("COMMIT").await.expect("unlocked");
     let relay = scene.ready_relay().await;
     scene.drained().await;
