@@ -82,44 +82,14 @@ COMMENT ON COLUMN {{schema}}.audit.old_sha256 IS
 COMMENT ON COLUMN {{schema}}.audit.new_sha256 IS
     'Digest of an edited payload.';
 
--- Most of each page is left free, so that renewals find room beside the row they replace and
--- touch no index.
-CREATE TABLE IF NOT EXISTS {{schema}}.lease (
-    partition  smallint NOT NULL PRIMARY KEY CHECK (partition BETWEEN 0 AND 255),
-    owner      uuid,
-    epoch      bigint NOT NULL DEFAULT 0,
-    expires_at timestamptz,
-    wanted_by  uuid,
-    draining   boolean NOT NULL DEFAULT false
-) WITH (
-    fillfactor = 20,
-    autovacuum_vacuum_scale_factor = 0,
-    autovacuum_vacuum_threshold = 1000
-);
-INSERT INTO {{schema}}.lease (partition)
-SELECT n FROM pg_catalog.generate_series(0, 255) AS n ON CONFLICT DO NOTHING;
-
-COMMENT ON TABLE {{schema}}.lease IS
-    'Which relay may publish which of the 256 partitions of the outbox. The rows are fixed.';
-COMMENT ON COLUMN {{schema}}.lease.partition IS
-    'Hash of ordering_key (of id where there is none), modulo 256.';
-COMMENT ON COLUMN {{schema}}.lease.owner IS
-    'Token of the process that holds it; null if nobody does.';
-COMMENT ON COLUMN {{schema}}.lease.epoch IS
-    'Grows with every change of owner.';
-COMMENT ON COLUMN {{schema}}.lease.expires_at IS
-    'When others may take it, unless renewed (database clock).';
-COMMENT ON COLUMN {{schema}}.lease.wanted_by IS
-    'Token of the process that asks the owner to hand it over.';
-COMMENT ON COLUMN {{schema}}.lease.draining IS
-    'The owner publishes nothing new and waits for what is in flight.';
-
 CREATE TABLE IF NOT EXISTS {{schema}}.instance (
     instance        uuid NOT NULL PRIMARY KEY,
+    relation        text NOT NULL,
     name            text NOT NULL,
     version         text NOT NULL,
     started_at      timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp(),
     heartbeat_at    timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp(),
+    lease_for       interval NOT NULL DEFAULT '15 s',
     ready           boolean NOT NULL DEFAULT false,
     waits_for       text,
     database_state  text,
@@ -138,12 +108,56 @@ COMMENT ON TABLE {{schema}}.instance IS
     'Relays that are, or lately were, alive.';
 COMMENT ON COLUMN {{schema}}.instance.instance IS
     'Token of the process, as in lease.owner.';
+COMMENT ON COLUMN {{schema}}.instance.relation IS
+    'The outbox it works on, as named in its configuration.';
 COMMENT ON COLUMN {{schema}}.instance.name IS
     'Host or pod, for people.';
 COMMENT ON COLUMN {{schema}}.instance.heartbeat_at IS
-    'Last sign of life (database clock).';
+    'Last sign of life (database clock). It renews the lease on every partition of this relay.';
+COMMENT ON COLUMN {{schema}}.instance.lease_for IS
+    'Without another sign of life others may take its partitions so much later.';
 COMMENT ON COLUMN {{schema}}.instance.waits_for IS
     'Why it is not ready.';
+
+CREATE TABLE IF NOT EXISTS {{schema}}.lease (
+    relation  text NOT NULL,
+    partition smallint NOT NULL CHECK (partition BETWEEN 0 AND 255),
+    owner     uuid,
+    epoch     bigint NOT NULL DEFAULT 0,
+    PRIMARY KEY (relation, partition)
+) WITH (
+    autovacuum_vacuum_scale_factor = 0,
+    autovacuum_vacuum_threshold = 1000
+);
+-- Whoever is not known to be alive owns nothing.
+DO {{tag}}
+BEGIN
+    IF NOT EXISTS (
+        SELECT FROM pg_catalog.pg_constraint
+        WHERE conrelid = {{lease_literal}}::pg_catalog.regclass
+          AND confrelid = {{instance_literal}}::pg_catalog.regclass AND confdeltype = 'n'
+    ) THEN
+        UPDATE {{schema}}.lease SET owner = NULL
+        WHERE owner NOT IN (SELECT instance FROM {{schema}}.instance);
+        ALTER TABLE {{schema}}.lease
+            ADD FOREIGN KEY (owner) REFERENCES {{schema}}.instance ON DELETE SET NULL;
+    END IF;
+END
+{{tag}};
+CREATE INDEX IF NOT EXISTS lease_free ON {{schema}}.lease (relation) WHERE owner IS NULL;
+INSERT INTO {{schema}}.lease (relation, partition)
+SELECT {{relation_literal}}, n FROM pg_catalog.generate_series(0, 255) AS n ON CONFLICT DO NOTHING;
+
+COMMENT ON TABLE {{schema}}.lease IS
+    'Which relay may publish which of the 256 partitions of an outbox. The rows are fixed. A lease is valid as long as its owner gives signs of life; see instance.';
+COMMENT ON COLUMN {{schema}}.lease.relation IS
+    'The outbox, as named in the configuration of its relays.';
+COMMENT ON COLUMN {{schema}}.lease.partition IS
+    'Hash of ordering_key (of id where there is none), modulo 256.';
+COMMENT ON COLUMN {{schema}}.lease.owner IS
+    'Token of the process that holds it; null if nobody does.';
+COMMENT ON COLUMN {{schema}}.lease.epoch IS
+    'Grows whenever it is taken.';
 
 CREATE TABLE IF NOT EXISTS {{schema}}.pause (
     pause_id  bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,

@@ -78,7 +78,7 @@ pub async fn run(arguments: &Arguments, start: Start<'_>) -> anyhow::Result<Exit
     let target = config.broker_target();
     let (broker, drain) = (broker(target.clone()), shutdown.drain().clone());
     let attended = tokio::spawn(supervisor.attend(health.clone(), Clock, drain, stop.clone()));
-    let told = settings(config, &target);
+    let told = settings(config, &target, store.token);
     let relay = Relay::new(told, store.clone(), broker, health.clone()).observed_by(observer);
     let reload = Reload {
         sources,
@@ -96,20 +96,13 @@ pub async fn run(arguments: &Arguments, start: Start<'_>) -> anyhow::Result<Exit
     let exit = if arguments.until_empty {
         until_empty::conclude(ended, cause, &store, out, err).await
     } else {
-        Ok(exit(ended))
+        // Told to stop it stopped; what was left is said below.
+        Ok(Exit::Done)
     };
     stop.cancel();
     ended_all([pages, reloads, attended], grace / LAST_WORDS).await;
     tell(ended);
     exit
-}
-
-/// A stop that left nothing in doubt is a good one.
-fn exit(ended: Ended) -> Exit {
-    match ended {
-        Ended::Drained => Exit::Done,
-        Ended::GraceOver(_) => Exit::Failed,
-    }
 }
 
 fn tell(ended: Ended) {
@@ -203,7 +196,7 @@ impl Arguments {
 }
 
 /// What an engine is told at its start.
-pub(super) fn settings(config: &Config, target: &BrokerTarget) -> Settings {
+pub(super) fn settings(config: &Config, target: &BrokerTarget, token: Uuid) -> Settings {
     let relay = &config.relay;
     let limits = limits(config);
     let rules = Rules {
@@ -220,9 +213,10 @@ pub(super) fn settings(config: &Config, target: &BrokerTarget) -> Settings {
         limits,
         rules,
         identity: Identity {
-            instance: Uuid::new_v4(),
+            instance: token,
             name: instance_name(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
+            lease: relay.lease,
         },
         retention: config.outbox.retention,
         shutdown_grace: relay.shutdown_grace,

@@ -1,6 +1,7 @@
 //! From the configuration to the two servers that commands talk to.
 
 use anyhow::Context;
+use uuid::Uuid;
 
 use crate::broker::AmqpBroker;
 use crate::config::{BrokerTarget, Config};
@@ -25,6 +26,7 @@ pub(super) fn store(config: &Config) -> anyhow::Result<PgStore> {
         statement_timeout: config.database.statement_timeout,
         max_message_size: config.relay.max_message_size.bytes(),
         instance: instance_name(),
+        token: Uuid::new_v4(),
         last_reader: std::sync::Arc::default(),
         direct: Direct::default(),
     })

@@ -23,6 +23,8 @@ pub struct Announcement {
     pub broker: (String, String),
     /// How long ago a row was last confirmed and settled; `None` if none was yet.
     pub last_confirm: Option<Duration>,
+    /// How long others are to take this relay for alive from here on.
+    pub lease: Duration,
     /// Partitions held.
     pub partitions: u16,
 }

@@ -13,11 +13,11 @@ use std::future::Future;
 use std::sync::Arc;
 
 use tokio::sync::Notify;
-use uuid::Uuid;
 
 use crate::message::RowId;
 use crate::relay::rules::{
-    Fetched, ReadRequest, Reading, SettleReport, Settlement, Stretch, Swept,
+    Fetched, Leases, PartitionSet, ReadRequest, Reading, SettleReport, Settlement, Stretch, Swept,
+    Take,
 };
 
 pub use announcement::Announcement;
@@ -49,13 +49,6 @@ pub trait Reader: Send + 'static {
     /// Content type of a message that names none: follows from the payload's SQL type.
     fn content_type(&self) -> &'static str;
 
-    /// Asks to be the one relay that publishes this outbox. Whoever is keeps it for as long as
-    /// this reader lives; false while another one does. Does not wait.
-    ///
-    /// # Errors
-    /// [`StoreError`]; nobody was asked.
-    fn take_watch(&mut self) -> impl Future<Output = Result<bool, StoreError>> + Send;
-
     /// Answers the request from one snapshot, after resting as long as it allows. The rest ends
     /// early when rows are committed, or when `nudge` is notified.
     ///
@@ -85,7 +78,8 @@ pub trait Reader: Send + 'static {
 /// Writes down what became of rows. After an error it is to be thrown away, and what it was
 /// given is to be settled again by another: settling twice is harmless.
 pub trait Settler: Send + 'static {
-    /// Settles a batch. What it reports as written is durable.
+    /// Settles a batch. What it reports as written is durable. Only the owner of a row's partition
+    /// decides that it waits or is given up; that it was sent is true whoever says so.
     ///
     /// # Errors
     /// [`StoreError`]; any part of the batch may or may not have been written.
@@ -94,14 +88,37 @@ pub trait Settler: Send + 'static {
         batch: &[Settlement],
     ) -> impl Future<Output = Result<SettleReport, StoreError>> + Send;
 
-    /// Writes a sign of life, and removes what relays left behind that died long ago. Never
-    /// waits for a lock.
+    /// Writes a sign of life, which renews the lease on what this relay owns, and removes what
+    /// relays left behind that died long ago. Never waits for a lock: false if it was not written
+    /// for that.
     ///
     /// # Errors
     /// [`StoreError`]; one that does not say that the connection is gone leaves it usable.
     fn announce(
         &mut self,
         sign: &Announcement,
+    ) -> impl Future<Output = Result<bool, StoreError>> + Send;
+
+    /// Looks who is alive and who owns what. Asked after a renewal it tells what that renewed.
+    ///
+    /// # Errors
+    /// [`StoreError`]; one that does not say that the connection is gone leaves it usable.
+    fn leases(&mut self) -> impl Future<Output = Result<Leases, StoreError>> + Send;
+
+    /// Takes partitions, as far as they are still to be had. A sign of life must have been
+    /// written before.
+    ///
+    /// # Errors
+    /// [`StoreError`]; they may or may not have been taken.
+    fn take(&mut self, take: &Take) -> impl Future<Output = Result<(), StoreError>> + Send;
+
+    /// Gives partitions back.
+    ///
+    /// # Errors
+    /// [`StoreError`]; they may or may not have been given back.
+    fn release(
+        &mut self,
+        partitions: &PartitionSet,
     ) -> impl Future<Output = Result<(), StoreError>> + Send;
 
     /// Removes rows of the stretch that were sent long enough ago, of the first
@@ -119,11 +136,11 @@ pub trait Settler: Send + 'static {
     /// [`StoreError`]; one that does not say that the connection is gone leaves it usable.
     fn measure(&mut self) -> impl Future<Output = Result<Measures, StoreError>> + Send;
 
-    /// Removes the sign of life of a relay that stops.
+    /// Removes the sign of life of a relay that stops; what it owned is free.
     ///
     /// # Errors
     /// [`StoreError`]; the sign then grows old by itself.
-    fn withdraw(&mut self, instance: Uuid) -> impl Future<Output = Result<(), StoreError>> + Send;
+    fn withdraw(&mut self) -> impl Future<Output = Result<(), StoreError>> + Send;
 
     /// Waits for the end of the connection and tells why. Cancel safe.
     fn ended(&mut self) -> impl Future<Output = StoreError> + Send;

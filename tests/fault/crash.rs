@@ -44,6 +44,7 @@ impl Dice {
 async fn killed_at_random_moments_under_load_it_loses_nothing() {
     let mut scene = Scene::new().await;
     scene.set("RELAY__MAX_IN_FLIGHT", &IN_FLIGHT.to_string());
+    scene.set("RELAY__LEASE", "1s");
     let kills = soak(20, 500);
     let mut dice = Dice::new();
     let load = Load {
@@ -53,8 +54,7 @@ async fn killed_at_random_moments_under_load_it_loses_nothing() {
     };
     let mut writers = scene.writers(&load);
     for _ in 0..kills {
-        let mut relay = scene.relay();
-        relay.ready().await;
+        let mut relay = scene.ready_relay().await;
         writers.write(200).await;
         // A kill has no signal to wait for: any moment will do, and another one each time.
         sleep(Duration::from_micros(dice.below(300_000))).await;

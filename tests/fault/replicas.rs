@@ -1,26 +1,39 @@
-//! Several relays on one outbox: one publishes, the others stand by.
+//! Several relays on one outbox share its partitions, and hand them over.
 
 use std::time::Duration;
 
-use tokio::time::Instant;
+use rustix::process::Signal;
+use tokio::time::sleep;
 
 use crate::soak;
-use crate::support::relay::Relay;
-use crate::support::scene::{Draft, QUEUE, Scene};
-use crate::support::writers::Load;
+use crate::support::checker::Report;
+use crate::support::proxy::Proxy;
+use crate::support::relay::{Relay, Settings};
+use crate::support::scene::{QUEUE, Scene, port, through};
+use crate::support::writers::{Load, Writers};
 
 const IN_FLIGHT: usize = 100;
 /// One window that was not confirmed, one that was confirmed and not yet marked.
 const REPEATED: usize = 2 * IN_FLIGHT;
 
-async fn scene() -> Scene {
+/// All partitions are owned, and each of so many relays has its share.
+fn shared_by(relays: usize) -> String {
+    format!(
+        "SELECT count(owner) = 256 AND count(DISTINCT owner) = {relays} \
+           AND (SELECT max(n) - min(n) <= 1 FROM \
+             (SELECT count(*) AS n FROM outbox.lease GROUP BY owner) AS shares) \
+         FROM outbox.lease"
+    )
+}
+
+async fn scene(lease: &str) -> Scene {
     let mut scene = Scene::new().await;
     scene.set("RELAY__MAX_IN_FLIGHT", &IN_FLIGHT.to_string());
+    scene.set("RELAY__LEASE", lease);
     scene
 }
 
 fn load() -> Load {
-    // Little enough that nothing piles up: what is measured is the taking over.
     Load {
         rows: 4,
         pause: Duration::from_millis(15),
@@ -28,41 +41,78 @@ fn load() -> Load {
     }
 }
 
-#[tokio::test]
-async fn when_the_publishing_relay_is_killed_another_takes_over() {
-    let scene = scene().await;
-    let mut writers = scene.writers(&load());
-    let mut active = scene.ready_relay().await;
-    let mut kills = 0;
-    for _ in 0..soak(4, 100) {
-        let next = scene.relay();
-        next.printed("standing by").await;
-        next.ready().await;
-        writers.write(300).await;
-        active.kill();
-        kills += 1;
-        let start = Instant::now();
-        next.printed("reading from the database").await;
-        scene.flows(Draft::to(QUEUE)).await;
-        assert!(
-            start.elapsed() < Duration::from_secs(8),
-            "{:?}",
-            start.elapsed()
-        );
-        active = next;
-    }
+async fn judged(scene: &Scene, writers: Writers, relays: Vec<Relay>) -> Report {
     writers.stop().await;
     scene.drained().await;
-    active.stop().await;
+    for relay in relays {
+        relay.stop().await;
+    }
     let report = scene.judge().await;
     println!("{report}");
+    report
+}
+
+#[tokio::test]
+async fn relays_that_come_and_go_have_fair_shares() {
+    let scene = scene("15s").await;
+    let mut relays = Vec::new();
+    for count in 1..=4 {
+        relays.push(scene.ready_relay().await);
+        scene.until(&shared_by(count)).await;
+    }
+    for left in (1..=3).rev() {
+        relays.remove(0).stop().await;
+        scene.until(&shared_by(left)).await;
+    }
+    relays.remove(0).stop().await;
+    scene
+        .until("SELECT count(*) = 0 FROM outbox.lease WHERE owner IS NOT NULL")
+        .await;
+}
+
+/// F40 of one of two, again and again: the other takes its share over.
+#[tokio::test]
+async fn when_one_of_two_is_killed_the_other_takes_its_share_over() {
+    let scene = scene("1s").await;
+    let mut writers = scene.writers(&load());
+    let mut relays = vec![scene.ready_relay().await, scene.ready_relay().await];
+    let kills = soak(4, 100);
+    for _ in 0..kills {
+        scene.until(&shared_by(2)).await;
+        writers.write(200).await;
+        relays.remove(0).kill();
+        scene.until(&shared_by(1)).await;
+        relays.push(scene.ready_relay().await);
+    }
+    let report = judged(&scene, writers, relays).await;
     assert!(report.duplicates <= kills * REPEATED, "{report}");
 }
 
-/// A rolling restart: the old one drains while the new one waits for it.
+/// F44: it publishes nothing after its lease, and overwrites nothing.
+#[tokio::test]
+async fn a_relay_that_stood_still_past_its_lease_goes_on_harmlessly() {
+    let scene = scene("1s").await;
+    let mut writers = scene.writers(&load());
+    let relays = vec![scene.ready_relay().await, scene.ready_relay().await];
+    let stops = soak(4, 60);
+    for round in 0..stops {
+        scene.until(&shared_by(2)).await;
+        writers.write(100).await;
+        let stopped = &relays[round % 2];
+        stopped.pause();
+        scene.until(&shared_by(1)).await;
+        writers.write(100).await;
+        stopped.resume();
+    }
+    scene.until(&shared_by(2)).await;
+    let report = judged(&scene, writers, relays).await;
+    assert!(report.duplicates <= stops * REPEATED, "{report}");
+}
+
+/// A rolling restart: the old one drains, and what it had goes to the others at once.
 #[tokio::test]
 async fn a_rolling_restart_makes_no_duplicate_and_keeps_order() {
-    let scene = scene().await;
+    let scene = scene("15s").await;
     let mut writers = scene.writers(&load());
     let mut relays = vec![scene.ready_relay().await, scene.ready_relay().await];
     for _ in 0..soak(3, 100) {
@@ -73,12 +123,66 @@ async fn a_rolling_restart_makes_no_duplicate_and_keeps_order() {
             relays.insert(place, scene.ready_relay().await);
         }
     }
-    writers.stop().await;
-    scene.drained().await;
-    for relay in relays {
-        relay.stop().await;
-    }
-    let report = scene.judge().await;
-    println!("{report}");
+    let report = judged(&scene, writers, relays).await;
     assert_eq!(report.duplicates, 0);
+}
+
+/// F45: three relays join and leave under load, sometimes in the middle of a hand-over.
+#[tokio::test]
+async fn relays_join_and_leave_all_the_time_and_nothing_is_sent_twice() {
+    let scene = scene("15s").await;
+    let mut writers = scene.writers(&load());
+    let mut relays: Vec<Relay> = Vec::new();
+    for round in 0..soak(8_u64, 400) {
+        while relays.len() < 3 {
+            relays.push(scene.relay());
+        }
+        writers.write(100).await;
+        // Any moment will do, and another one each time.
+        sleep(Duration::from_millis(round * 397 % 1500)).await;
+        relays.remove(0).stop().await;
+    }
+    let report = judged(&scene, writers, relays).await;
+    assert_eq!(report.duplicates, 0);
+}
+
+/// One of two loses its way to the broker; the other has one and takes its share.
+#[tokio::test]
+async fn who_is_cut_off_from_the_broker_leaves_its_share_to_the_other() {
+    let scene = scene("1s").await;
+    let proxy = Proxy::start(port(&scene.vhost.url)).await;
+    let cut_off = Settings::new(&scene.database, &through(&scene.vhost.url, &proxy));
+    let cut_off = Relay::start(&cut_off.with("OUTBOX_RELAY__RELAY__LEASE", "1s"));
+    cut_off.printed("owns partitions").await;
+    let other = scene.ready_relay().await;
+    scene.until(&shared_by(2)).await;
+    let mut writers = scene.writers(&load());
+    writers.write(50).await;
+    proxy.refuse(true);
+    proxy.reset_all();
+    scene.until(&shared_by(1)).await;
+    cut_off.ready().await;
+    writers.write(50).await;
+    proxy.refuse(false);
+    scene.until(&shared_by(2)).await;
+    judged(&scene, writers, vec![cut_off, other]).await;
+}
+
+/// Whoever is told to stop while it waits for the broker gives its share back all the same.
+#[tokio::test]
+async fn a_relay_that_stops_in_an_outage_leaves_its_share_to_others() {
+    let scene = scene("15s").await;
+    let proxy = Proxy::start(port(&scene.vhost.url)).await;
+    let relay = Relay::start(&Settings::new(
+        &scene.database,
+        &through(&scene.vhost.url, &proxy),
+    ));
+    relay.printed("owns partitions").await;
+    proxy.refuse(true);
+    proxy.reset_all();
+    relay.signal(Signal::TERM);
+    assert!(relay.ended().await.success());
+    let other = scene.ready_relay().await;
+    scene.until(&shared_by(1)).await;
+    other.stop().await;
 }

@@ -60,8 +60,8 @@ async fn filled() -> (Database, Client, Settings) {
 }
 
 /// A relay that is alive.
-const ALIVE: &str = "INSERT INTO outbox.instance (instance, name, version, ready, heartbeat_at, \
-     partitions) VALUES (gen_random_uuid(), 'pod:1', '1', true, now() + interval '1 h', 256)";
+const ALIVE: &str = "INSERT INTO outbox.instance (relation, instance, name, version, ready, heartbeat_at, \
+     partitions) VALUES ('message', gen_random_uuid(), 'pod:1', '1', true, now() + interval '1 h', 256)";
 
 #[tokio::test]
 async fn what_a_row_itself_tells_is_told() {
@@ -101,8 +101,8 @@ async fn a_due_row_waits_for_relays_and_what_they_wait_for() {
     is(&operator, "5", "no_relay", &nobody).await;
     write(
         &admin,
-        "INSERT INTO outbox.instance (instance, name, version, ready, heartbeat_at, partitions) VALUES \
-         (gen_random_uuid(), 'pod:1', '1', true, now() - interval '1 min', 256)",
+        "INSERT INTO outbox.instance (relation, instance, name, version, ready, heartbeat_at, partitions) VALUES \
+         ('message', gen_random_uuid(), 'pod:1', '1', true, now() - interval '1 min', 256)",
     )
     .await;
     let dead = ["no relay runs: pod:1 was last seen at"];
@@ -111,8 +111,8 @@ async fn a_due_row_waits_for_relays_and_what_they_wait_for() {
         &admin,
         "UPDATE outbox.instance SET heartbeat_at = now() + interval '1 h', ready = false, \
          waits_for = 'broker blocked: memory'; \
-         INSERT INTO outbox.instance (instance, name, version, ready, heartbeat_at) VALUES \
-         (gen_random_uuid(), 'stand-by:1', '1', true, now() + interval '1 h')",
+         INSERT INTO outbox.instance (relation, instance, name, version, ready, heartbeat_at) VALUES \
+         ('message', gen_random_uuid(), 'stand-by:1', '1', true, now() + interval '1 h')",
     )
     .await;
     let waits = ["the relay pod:1 waits: broker blocked: memory"];

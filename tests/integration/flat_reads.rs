@@ -55,6 +55,7 @@ fn store(database: &Database) -> PgStore {
         statement_timeout: Duration::from_secs(60),
         max_message_size: 1 << 20,
         instance: "test".to_owned(),
+        token: uuid::Uuid::new_v4(),
         last_reader: Arc::default(),
         direct: Default::default(),
     }

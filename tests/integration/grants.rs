@@ -161,9 +161,11 @@ async fn the_relay_reads_marks_and_quarantines_and_nothing_else() {
              'c', 'r', now(), now() FROM gone",
             "SELECT count(*) FROM outbox.quarantine",
             "SELECT partition FROM outbox.lease ORDER BY partition FOR SHARE",
-            "UPDATE outbox.lease SET owner = gen_random_uuid(), epoch = epoch + 1, \
-             expires_at = now(), wanted_by = NULL, draining = true",
-            "INSERT INTO outbox.instance (instance, name, version) VALUES (gen_random_uuid(), 'n', '1')",
+            "INSERT INTO outbox.instance (relation, instance, name, version) \
+             VALUES ('message', gen_random_uuid(), 'n', '1')",
+            "INSERT INTO outbox.lease (relation, partition) VALUES ('other', 0)",
+            "UPDATE outbox.lease SET owner = (SELECT instance FROM outbox.instance), \
+             epoch = epoch + 1",
             "UPDATE outbox.instance SET heartbeat_at = now(), ready = true",
             "DELETE FROM outbox.instance",
             "SELECT * FROM outbox.pause",

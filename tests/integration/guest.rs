@@ -100,7 +100,9 @@ async fn idle_it_is_quiet() {
     };
     let server = Postgres::start_with(every_statement).await;
     let database = server.create_database().await;
-    let scene = Scene::on(database.url.clone(), rabbit::vhost().await).await;
+    let mut scene = Scene::on(database.url.clone(), rabbit::vhost().await).await;
+    // As by default: each renewal is two statements.
+    scene.set("RELAY__LEASE", "15s");
     let relay = scene.ready_relay().await;
     scene.flows(Draft::to(QUEUE)).await;
     eventually("it sleeps", async || asleep(&scene).await).await;

@@ -8,7 +8,7 @@ use crate::outbox::{check, number, outbox, plain, run};
 const WRITE: &str = "INSERT INTO outbox.message (routing_key, payload) VALUES ('q', '{}')";
 
 /// How to break an outbox, and what `--check` then says.
-const REPAIRABLE: [(&str, &str); 15] = [
+const REPAIRABLE: [(&str, &str); 16] = [
     (
         "DROP INDEX outbox.message_pending",
         "index message_pending on outbox.message: missing",
@@ -35,8 +35,12 @@ const REPAIRABLE: [(&str, &str); 15] = [
     ),
     ("DROP TABLE outbox.pause", "table outbox.pause: missing"),
     (
-        "DROP TABLE outbox.instance",
+        "DROP TABLE outbox.instance CASCADE",
         "table outbox.instance: missing",
+    ),
+    (
+        "ALTER TABLE outbox.lease DROP CONSTRAINT lease_owner_fkey",
+        "table outbox.lease: owner does not refer to instance",
     ),
     (
         "DROP TABLE outbox.schema_version",
@@ -48,7 +52,7 @@ const REPAIRABLE: [(&str, &str); 15] = [
     ),
     (
         "DELETE FROM outbox.lease WHERE partition = 7",
-        "table outbox.lease: not exactly 256 rows",
+        "table outbox.lease: not 256 for each outbox",
     ),
     (
         "DROP FUNCTION outbox.enqueue",

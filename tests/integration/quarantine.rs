@@ -262,10 +262,13 @@ async fn nobody_acts_without_a_name_and_a_reason() {
     let (database, admin) = outbox().await;
     given_up(&admin, 1).await;
     let operator = operator(&database, &admin).await;
-    for arguments in [
-        ["quarantine", "replay", "--by", "ann"],
-        ["quarantine", "replay", "--reason", " "],
-    ] {
+    let arguments: [&[&str]; 3] = [
+        &["--by", "ann"],
+        &["--reason", " "],
+        &["--by", " ", "--reason", "why"],
+    ];
+    for arguments in arguments {
+        let arguments = [&["quarantine", "replay"], arguments].concat();
         let (code, text) = said(&operator, &arguments).await;
         assert_eq!(code, 2, "{text}");
     }

@@ -26,11 +26,13 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// The two servers; everything else at its default.
+    /// The two servers and a short lease, so that a killed relay is soon replaced; everything else
+    /// at its default.
     pub fn new(database: &str, broker: &str) -> Self {
         Self::default()
             .with("OUTBOX_RELAY__DATABASE__URL", database)
             .with("OUTBOX_RELAY__BROKER__URL", broker)
+            .with("OUTBOX_RELAY__RELAY__LEASE", "2s")
     }
 
     /// One more environment variable, such as `OUTBOX_RELAY__RELAY__BATCH_SIZE`; the last one

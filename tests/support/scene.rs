@@ -124,10 +124,11 @@ impl Scene {
         Relay::start(&self.settings)
     }
 
-    /// Starts a relay and waits until it is ready.
+    /// Starts a relay and waits until it is ready and publishes.
     pub async fn ready_relay(&self) -> Relay {
         let relay = self.relay();
         relay.ready().await;
+        relay.printed("owns partitions").await;
         relay
     }
 

@@ -121,7 +121,7 @@ impl<'a> Stage<'a> {
         link.declare_scratch_queue(queue, !arguments.classic)
             .await?;
         let scratch = Scratch::make(&made.store, made.outbox.clone()).await?;
-        let settings = run::settings(config, &config.broker_target());
+        let settings = run::settings(config, &config.broker_target(), made.store.token);
         let rules = Rules {
             frame_max: link.frame_max(),
             ..settings.rules
@@ -156,7 +156,11 @@ impl<'a> Stage<'a> {
     }
 
     fn settings(&self) -> Settings {
-        run::settings(self.config, &self.config.broker_target())
+        run::settings(
+            self.config,
+            &self.config.broker_target(),
+            self.scratch.store.token,
+        )
     }
 
     /// A message as the relay would make it of a row.

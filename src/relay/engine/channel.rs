@@ -6,14 +6,28 @@ use tokio::sync::mpsc;
 
 use super::event::{Event, Events};
 use crate::broker::Channel;
-use crate::message::Publication;
+use crate::message::{Publication, RowId};
 use crate::relay::rules::ChannelNo;
+use crate::runtime::{Clock, Moment};
+
+/// What is to be published, in order.
+pub(super) struct Batch {
+    pub(super) publications: Vec<Arc<Publication>>,
+    /// Not from here on: the lease may be over.
+    pub(super) fence: Moment,
+}
+
+impl Batch {
+    pub(super) fn ids(&self) -> impl Iterator<Item = RowId> {
+        self.publications.iter().map(|one| one.id())
+    }
+}
 
 /// Runs until the channel is lost, or until the engine has nothing more to publish.
 pub(super) async fn publish<C: Channel>(
     no: ChannelNo,
     mut channel: C,
-    mut publications: mpsc::UnboundedReceiver<Vec<Arc<Publication>>>,
+    mut batches: mpsc::UnboundedReceiver<Batch>,
     events: Events,
 ) {
     let mut lost = loop {
@@ -23,17 +37,21 @@ pub(super) async fn publish<C: Channel>(
                 Ok(outcomes) => events.report(Event::Judged { no, outcomes }),
                 Err(lost) => break lost,
             },
-            batch = publications.recv() => match batch {
-                Some(batch) => channel.publish(batch).await,
+            batch = batches.recv() => match batch {
+                // This process stood still in between.
+                Some(batch) if Clock.now() >= batch.fence => {
+                    let ids = batch.ids().collect();
+                    events.report(Event::Unsent { no, ids });
+                }
+                Some(batch) => channel.publish(batch.publications).await,
                 None => return,
             },
         }
     };
     // What did not get out of the queue is as unknown as the rest, and comes after it.
-    publications.close();
-    while let Ok(batch) = publications.try_recv() {
-        lost.unknown
-            .extend(batch.iter().map(|publication| publication.id()));
+    batches.close();
+    while let Ok(batch) = batches.try_recv() {
+        lost.unknown.extend(batch.ids());
     }
     events.report(Event::ChannelLost { no, lost });
 }

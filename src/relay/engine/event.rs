@@ -1,21 +1,23 @@
 //! What the tasks report to the engine, and how it hands decisions to them.
 
-use std::sync::Arc;
-
 use tokio::sync::mpsc;
 use tracing::warn;
 
+use super::channel::Batch;
 use crate::broker::{ChannelLost, Outcome};
-use crate::message::{Publication, RowId};
-use crate::relay::rules::{ChannelNo, Fetched, FlowLimits, Reading, SettleReport};
+use crate::message::RowId;
+use crate::relay::rules::{
+    ChannelNo, Fetched, FlowLimits, Leases, PartitionSet, Reading, SettleReport,
+};
+use crate::runtime::Moment;
 use crate::store::StoreError;
 
 /// News for the engine.
 pub(super) enum Event {
     /// A reading session stands; the content type of rows that name none.
     ReaderReady { content_type: &'static str },
-    /// A reading session stands, but another relay publishes.
-    StandBy,
+    /// There is none, because none is wanted.
+    ReaderAway,
     /// There is none, and why.
     ReaderLost(StoreError),
     /// What a read brought.
@@ -28,17 +30,27 @@ pub(super) enum Event {
     SettlerLost(StoreError),
     /// What was written down.
     Settled(SettleReport),
+    /// Who is alive, and who owns what.
+    Leases {
+        leases: Leases,
+        /// When the renewal was sent that it came after, if it did.
+        renewed: Option<Moment>,
+        /// What was given back before.
+        released: PartitionSet,
+    },
     /// A connection to the broker stands.
     LinkUp { frame_max: u32 },
     /// There is none, and why.
     LinkLost(String),
     /// The broker blocks the connection, and why, or no longer does.
     Blocked(Option<String>),
-    /// A channel is open; publications for it go here.
+    /// A channel is open; what it is to publish goes here.
     ChannelOpen {
         no: ChannelNo,
-        publications: mpsc::UnboundedSender<Vec<Arc<Publication>>>,
+        batches: mpsc::UnboundedSender<Batch>,
     },
+    /// Handed to a channel and not published: it was too late.
+    Unsent { no: ChannelNo, ids: Vec<RowId> },
     /// Fates that are certain.
     Judged {
         no: ChannelNo,

@@ -23,6 +23,15 @@ pub struct Identity {
     pub name: String,
     /// Of the program.
     pub version: String,
+    /// How long others are to take it for alive without a sign.
+    pub lease: Duration,
+}
+
+impl Identity {
+    /// The longest time between two signs: a lease survives two that are lost.
+    fn pace(&self) -> Duration {
+        HEARTBEAT.min(self.lease / 3)
+    }
 }
 
 /// Watches this relay's health and says when the others should hear of it.
@@ -49,13 +58,9 @@ impl Herald {
         self.health.watch().borrow().speaks
     }
 
-    pub(super) fn instance(&self) -> Uuid {
-        self.identity.instance
-    }
-
     /// When to ask again whether a sign is due.
     pub(super) fn ask_at(&self) -> Moment {
-        self.asked + CALM
+        self.asked + CALM.min(self.identity.pace())
     }
 
     /// The sign that is due now, if one is: the first, a regular one, or one about a change. It
@@ -71,7 +76,8 @@ impl Herald {
         if let Some((at, before, held)) = &self.last {
             let age = now.since(*at);
             let news = states(before) != states(&readiness) || *held != partitions;
-            if age < CALM || (age < HEARTBEAT && !news) {
+            let pace = self.identity.pace();
+            if age < CALM.min(pace) || (age < pace && !news) {
                 return None;
             }
         }
@@ -84,6 +90,7 @@ impl Herald {
             database: told(&readiness.database),
             broker: told(&readiness.broker),
             last_confirm: confirmed.map(|at| now.since(at)),
+            lease: self.identity.lease,
             partitions,
         };
         self.last = Some((now, readiness, partitions));
@@ -145,6 +152,7 @@ mod tests {
             instance: Uuid::nil(),
             name: "pod:1".to_owned(),
             version: "1".to_owned(),
+            lease: Duration::from_secs(15),
         };
         (Herald::new(identity, health.clone()), health)
     }

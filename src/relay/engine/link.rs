@@ -144,13 +144,13 @@ impl<L: Link> Connection<L> {
     async fn open(&mut self, no: ChannelNo) -> Result<(), BrokerError> {
         let channel = self.link.open_channel().await?;
         self.attempts[no.0].succeeded();
-        let (publications, received) = mpsc::unbounded_channel();
+        let (batches, received) = mpsc::unbounded_channel();
         let events = self.events.clone();
         self.tasks.spawn(async move {
             publish(no, channel, received, events).await;
             no
         });
-        self.events.report(Event::ChannelOpen { no, publications });
+        self.events.report(Event::ChannelOpen { no, batches });
         Ok(())
     }
 

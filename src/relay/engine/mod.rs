@@ -18,6 +18,8 @@ mod refusals;
 mod retry;
 mod run;
 mod settler;
+mod start;
+mod tenure;
 mod upkeep;
 
 use std::sync::Arc;

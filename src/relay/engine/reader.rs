@@ -1,9 +1,9 @@
-//! The reading task: keeps a reading session and answers the engine's requests over it.
+//! The reading task: keeps a reading session while this relay owns something to read, and answers
+//! the engine's requests over it.
 
 use std::sync::Arc;
-use std::time::Duration;
 
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::{Notify, mpsc, watch};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
@@ -23,21 +23,35 @@ pub(super) async fn read<S: Store>(
     nudge: Arc<Notify>,
     events: Events,
     mut connections: Connections,
+    mut wanted: watch::Receiver<bool>,
     stop: CancellationToken,
 ) {
     let (mut attempts, mut news) = (Attempts::new(), News::default());
     loop {
+        match stop
+            .run_until_cancelled(wanted.wait_for(|wanted| *wanted))
+            .await
+        {
+            Some(Ok(_)) => {}
+            Some(Err(_)) | None => return,
+        }
         let error = match stop.run_until_cancelled(store.open_reader()).await {
             None => return,
             Some(Err(error)) => error,
             Some(Ok(mut reader)) => {
                 attempts.succeeded();
                 connections.made();
-                let tell = news.is_success_news();
-                let serving = serve(&mut reader, &mut requests, &nudge, &events, tell);
+                if news.is_success_news() {
+                    info!("reading from the database");
+                }
+                let serving = serve(&mut reader, &mut requests, &nudge, &events, &mut wanted);
                 match stop.run_until_cancelled(serving).await {
                     Some(Err(error)) => error,
-                    Some(Ok(())) | None => return,
+                    Some(Ok(())) => {
+                        events.report(Event::ReaderAway);
+                        continue;
+                    }
+                    None => return,
                 }
             }
         };
@@ -52,43 +66,14 @@ pub(super) async fn read<S: Store>(
     }
 }
 
-/// So often a stand-by asks whether it is its turn.
-const ASK_AGAIN: Duration = Duration::from_secs(1);
-
-/// Waits until this relay is the one that publishes. Returns whether it was not at once.
-async fn stand_by<R: Reader>(
-    reader: &mut R,
-    events: &Events,
-    tell: bool,
-) -> Result<bool, StoreError> {
-    let mut waited = false;
-    while !reader.take_watch().await? {
-        if !std::mem::replace(&mut waited, true) {
-            if tell {
-                info!("another relay publishes this outbox; standing by");
-            }
-            events.report(Event::StandBy);
-        }
-        tokio::select! {
-            () = tokio::time::sleep(ASK_AGAIN) => {}
-            error = reader.ended() => return Err(error),
-        }
-    }
-    Ok(waited)
-}
-
-/// Answers requests, once it is this relay's turn, until the engine has none any more.
+/// Answers requests until the engine has none any more, or wants no reader for now.
 async fn serve<R: Reader>(
     reader: &mut R,
     requests: &mut mpsc::UnboundedReceiver<Request>,
     nudge: &Arc<Notify>,
     events: &Events,
-    tell: bool,
+    wanted: &mut watch::Receiver<bool>,
 ) -> Result<(), StoreError> {
-    let waited = stand_by(reader, events, tell).await?;
-    if tell || waited {
-        info!("reading from the database");
-    }
     while requests.try_recv().is_ok() {}
     events.report(Event::ReaderReady {
         content_type: reader.content_type(),
@@ -96,6 +81,7 @@ async fn serve<R: Reader>(
     loop {
         let request = tokio::select! {
             request = requests.recv() => request,
+            _ = wanted.wait_for(|wanted| !wanted) => return Ok(()),
             error = reader.ended() => return Err(error),
         };
         match request {

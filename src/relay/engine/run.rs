@@ -3,25 +3,25 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::mpsc;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::{info, warn};
 
+use super::channel::Batch;
 use super::event::{Event, Events, tell};
 use super::flights::Flights;
-use super::herald::Herald;
 use super::obedience::Obedience;
-use super::observer::{Connections, Observer, Server};
+use super::observer::Observer;
 use super::refusals::Refusals;
-use super::upkeep::Upkeep;
-use super::{Relay, Settings, link, reader, settler};
+use super::start::Outlets;
+use super::tenure::Tenure;
+use super::{Relay, Settings};
 use crate::broker::{Broker, ChannelLost};
-use crate::message::{Publication, RowId};
+use crate::message::RowId;
 use crate::relay::rules::{
-    ChannelNo, Flow, Partition, PartitionSet, Reading, Request, SettleReport, Settlement, Standing,
-    Verdict,
+    ChannelNo, Flow, Leases, Partition, Reading, SettleReport, Settlement, Standing, Verdict,
 };
 use crate::runtime::readiness::{Broker as BrokerHealth, Database, Role};
 use crate::runtime::{Clock, Health, Jitter, Moment};
@@ -67,71 +67,13 @@ impl<S: Store, B: Broker> Relay<S, B> {
         }
         ended
     }
-
-    /// Starts the tasks.
-    fn start(self, tasks: &TaskTracker, events: &Events, stop: &CancellationToken) -> Engine {
-        let Self {
-            settings,
-            store,
-            broker,
-            health,
-            adjuster,
-            observer,
-        } = self;
-        let (requests, asked) = mpsc::unbounded_channel();
-        let (settlements, decided) = mpsc::unbounded_channel();
-        let (questions, put) = mpsc::unbounded_channel();
-        let (nudge, store) = (Arc::new(Notify::new()), Arc::new(store));
-        tasks.spawn(reader::read(
-            Arc::clone(&store),
-            asked,
-            Arc::clone(&nudge),
-            events.clone(),
-            Connections::new(Server::Database, &observer),
-            stop.clone(),
-        ));
-        tasks.spawn(settler::settle(
-            store,
-            decided,
-            events.clone(),
-            Herald::new(settings.identity.clone(), health.clone()),
-            Upkeep::new(settings.retention),
-            Arc::clone(&observer),
-            stop.clone(),
-        ));
-        let channels = settings.limits.channels_to_open();
-        tasks.spawn(link::keep(
-            broker,
-            channels,
-            put,
-            events.clone(),
-            Connections::new(Server::Broker, &observer),
-            stop.clone(),
-        ));
-        tasks.spawn(adjuster.forward(events.clone(), stop.clone()));
-        tasks.close();
-        let outlets = Outlets {
-            requests,
-            settlements,
-            questions,
-            nudge,
-        };
-        Engine::new(&settings, outlets, health, observer)
-    }
 }
 
-/// Where decisions go.
-struct Outlets {
-    requests: mpsc::UnboundedSender<Request>,
-    settlements: mpsc::UnboundedSender<Vec<Settlement>>,
-    questions: mpsc::UnboundedSender<String>,
-    nudge: Arc<Notify>,
-}
-
-struct Engine {
+pub(super) struct Engine {
     flow: Flow,
     outlets: Outlets,
-    channels: HashMap<ChannelNo, mpsc::UnboundedSender<Vec<Arc<Publication>>>>,
+    tenure: Tenure,
+    channels: HashMap<ChannelNo, mpsc::UnboundedSender<Batch>>,
     /// Handed to channels that had ended: told with the loss of the channel.
     undelivered: HashMap<ChannelNo, Vec<RowId>>,
     /// Settlements on their way.
@@ -141,29 +83,30 @@ struct Engine {
     health: Health,
     reader: Database,
     settler: Database,
-    /// Another relay publishes.
-    stands_by: bool,
     refusals: Refusals,
+    /// Other relays own everything.
+    stands_by: bool,
     obedience: Obedience,
     draining: bool,
 }
 
 impl Engine {
-    fn new(
+    pub(super) fn new(
         settings: &Settings,
         outlets: Outlets,
+        tenure: Tenure,
         health: Health,
         observer: Arc<dyn Observer>,
     ) -> Self {
-        let mut flow = Flow::new(
+        let flow = Flow::new(
             settings.limits.clone(),
             settings.rules.clone(),
             Jitter::random(),
         );
-        flow.own(PartitionSet::ALL);
         Self {
             flow,
             outlets,
+            tenure,
             channels: HashMap::new(),
             undelivered: HashMap::new(),
             unsettled: 0,
@@ -172,8 +115,8 @@ impl Engine {
             health,
             reader: Database::Disconnected("connecting".to_owned()),
             settler: Database::Disconnected("connecting".to_owned()),
-            stands_by: false,
             refusals: Refusals::new(),
+            stands_by: false,
             obedience: Obedience::default(),
             draining: false,
         }
@@ -193,8 +136,7 @@ impl Engine {
             for event in events.drain(..) {
                 self.take(event, now);
             }
-            let nothing_to_do = self.stands_by || self.flow.standing().nothing_due;
-            let finished = mode == Mode::UntilEmpty && nothing_to_do;
+            let finished = mode == Mode::UntilEmpty && self.has_nothing_to_do();
             if deadline.is_none() && (drain.is_cancelled() || finished) {
                 deadline = Some(now + (settings.shutdown_grace - settings.goodbye()));
                 self.flow.drain();
@@ -211,7 +153,8 @@ impl Engine {
                     return Ended::GraceOver(in_flight + self.unsettled);
                 }
             }
-            let wake = [self.flow.wake_at(), deadline, Some(now + HEARTBEAT)];
+            let look = self.tenure.look_at();
+            let wake = [self.flow.wake_at(), look, deadline, Some(now + HEARTBEAT)];
             let wake = wake.into_iter().flatten().min().unwrap_or(Moment::NEVER);
             let draining = deadline.is_some();
             tokio::select! {
@@ -226,14 +169,20 @@ impl Engine {
     /// Does what the flow has decided.
     fn carry_out(&mut self, now: Moment) {
         self.health.turn(now);
-        for (no, batch) in self.flow.publications(now) {
-            self.flights.take_off(&batch, now);
+        self.tenure.turn(&mut self.flow, now);
+        let fence = self.flow.fence();
+        for (no, publications) in self.flow.publications(now) {
+            self.flights.take_off(&publications, now);
+            let batch = Batch {
+                publications,
+                fence,
+            };
             let sent = match self.channels.get(&no) {
                 Some(channel) => channel.send(batch).map_err(|error| error.0),
                 None => Err(batch),
             };
             if let Err(batch) = sent {
-                let ids = batch.iter().map(|publication| publication.id());
+                let ids = batch.ids();
                 self.undelivered.entry(no).or_default().extend(ids);
             }
         }
@@ -258,23 +207,25 @@ impl Engine {
     fn take(&mut self, event: Event, now: Moment) {
         match event {
             Event::ReaderReady { content_type } => {
-                self.takes_part(true);
+                self.database(Side::Reading, None);
                 self.flow.reader_ready(content_type);
             }
-            Event::StandBy => self.takes_part(false),
-            Event::ReaderLost(error) => {
-                self.database(Side::Reading, Some(&error));
-                self.flow.reader_lost();
-            }
+            Event::ReaderAway => self.reader_ended(None),
+            Event::ReaderLost(error) => self.reader_ended(Some(&error)),
             Event::Read(reading) => self.take_reading(reading, now),
             Event::Fetched(bodies) => self.flow.fetched(bodies),
             Event::SettlerReady => {
                 self.database(Side::Settling, None);
                 self.flow.settler(true);
             }
-            Event::SettlerLost(error) => {
-                self.database(Side::Settling, Some(&error));
-                self.flow.settler(false);
+            Event::SettlerLost(error) => self.settler_ended(&error),
+            Event::Leases {
+                leases,
+                renewed,
+                released,
+            } => {
+                self.flow.released(&released);
+                self.take_leases(&leases, renewed, now);
             }
             Event::Settled(report) => self.take_report(&report, now),
             Event::LinkUp { frame_max } => self.flow.link_up(frame_max),
@@ -282,14 +233,14 @@ impl Engine {
                 self.flow.link_lost();
                 self.health.broker(BrokerHealth::Disconnected(reason));
             }
-            Event::Blocked(reason) => {
-                self.flow.blocked(reason.is_some());
-                let state = reason.map_or(BrokerHealth::Connected, BrokerHealth::Blocked);
-                self.health.broker(state);
-            }
-            Event::ChannelOpen { no, publications } => {
-                self.channels.insert(no, publications);
+            Event::Blocked(reason) => self.take_block(reason),
+            Event::ChannelOpen { no, batches } => {
+                self.channels.insert(no, batches);
                 self.flow.channel_open(no);
+            }
+            Event::Unsent { no, ids } => {
+                self.flights.lose(&ids, now);
+                self.flow.unsent(no, ids);
             }
             Event::Judged { no, outcomes } => {
                 if self.flights.land(&outcomes, now, Clock.wall()) {
@@ -305,20 +256,49 @@ impl Engine {
         }
     }
 
-    /// The reading session stands; this relay publishes, or stands by while another does.
-    fn takes_part(&mut self, publishes: bool) {
-        self.database(Side::Reading, None);
-        self.stands_by = !publishes;
-        self.obedience = Obedience::default();
-        let (role, held) = if publishes {
-            (Role::Active, PartitionSet::ALL)
-        } else {
-            (Role::StandBy, PartitionSet::NONE)
-        };
-        self.health.role(role);
-        let first = held.contains(Partition(0));
-        let held = u16::try_from(held.len()).unwrap_or(u16::MAX);
+    fn reader_ended(&mut self, error: Option<&StoreError>) {
+        self.database(Side::Reading, error);
+        self.flow.reader_lost();
+    }
+
+    fn settler_ended(&mut self, error: &StoreError) {
+        self.database(Side::Settling, Some(error));
+        self.flow.settler(false);
+        self.tenure.cut();
+    }
+
+    fn take_block(&mut self, reason: Option<String>) {
+        self.flow.blocked(reason.is_some());
+        let state = reason.map_or(BrokerHealth::Connected, BrokerHealth::Blocked);
+        self.health.broker(state);
+    }
+
+    /// Somebody looked who owns what.
+    fn take_leases(&mut self, leases: &Leases, renewed: Option<Moment>, now: Moment) {
+        let flow = &mut self.flow;
+        let changed = self.tenure.saw(flow, leases, renewed, self.draining, now);
+        if changed.lost > 0 {
+            self.observer.leases_lost(changed.lost);
+        }
+        if changed.stands_by != self.stands_by && !self.draining {
+            self.stands_by = changed.stands_by;
+            self.obedience = Obedience::default();
+            let role = if changed.stands_by {
+                Role::StandBy
+            } else {
+                Role::Active
+            };
+            self.health.role(role);
+        }
+        let first = changed.held.contains(Partition(0));
+        let held = u16::try_from(changed.held.len()).unwrap_or(u16::MAX);
         self.health.partitions(held, first);
+    }
+
+    /// Nothing that is due is left, as far as it is this relay's to send.
+    fn has_nothing_to_do(&self) -> bool {
+        let sent = self.flow.owned().is_empty() || self.flow.standing().nothing_due;
+        self.tenure.settled() && sent
     }
 
     fn take_reading(&mut self, reading: Reading, now: Moment) {
@@ -328,6 +308,9 @@ impl Engine {
             && !self.draining
         {
             self.health.role(role);
+        }
+        if reading.orphans {
+            self.tenure.saw_orphans(now);
         }
         self.flow.took_in(reading, now);
         self.health.due(!self.flow.standing().nothing_due, now);
@@ -352,7 +335,7 @@ impl Engine {
     }
 
     fn take_report(&mut self, report: &SettleReport, now: Moment) {
-        self.unsettled -= report.written.len() + report.gone.len();
+        self.unsettled -= report.written.len() + report.gone.len() + report.disowned.len();
         self.flow.settled(report);
         if !report.written.is_empty() {
             self.health.progressed(now);

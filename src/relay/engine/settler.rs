@@ -1,5 +1,8 @@
 //! The settling task: keeps a settling session and writes down what the engine decided.
 //!
+//! Signs of life, which renew the leases, and everything else about leases go over the same
+//! session, between two batches: who can no longer settle can no longer renew.
+//!
 //! A batch whose fate is unknown is settled again: settling twice is harmless. Rows that somebody
 //! holds locked are tried again later, apart from the others. A batch that the database refuses
 //! is taken apart until only what it refuses is left over.
@@ -18,7 +21,7 @@ use super::news::News;
 use super::observer::{Connections, Observer, Server};
 use super::retry::{Attempts, pause};
 use super::upkeep::Upkeep;
-use crate::relay::rules::{Settlement, Ticket};
+use crate::relay::rules::{PartitionSet, Settlement, Take, Ticket};
 use crate::runtime::{Clock, Moment};
 use crate::store::{Settler, Store, StoreError};
 
@@ -41,6 +44,23 @@ const MEASURE_BUSY: Duration = Duration::from_secs(5);
 /// Measuring takes at most one part in so many of the session's time.
 const MEASURE_SHARE: u32 = 20;
 
+/// What the engine wants done about leases.
+#[derive(Debug)]
+pub(super) enum Order {
+    /// Look who owns what.
+    Look,
+    /// Take partitions.
+    Take(Take),
+    /// Give these back.
+    Release(PartitionSet),
+}
+
+/// What the engine sends here.
+pub(super) struct Inbox {
+    pub(super) settlements: mpsc::UnboundedReceiver<Vec<Settlement>>,
+    pub(super) orders: mpsc::UnboundedReceiver<Order>,
+}
+
 /// What is still to be written down.
 #[derive(Default)]
 struct Desk {
@@ -53,7 +73,7 @@ struct Desk {
 /// Runs until the engine has nothing more to settle, or until it is stopped.
 pub(super) async fn settle<S: Store>(
     store: Arc<S>,
-    mut settlements: mpsc::UnboundedReceiver<Vec<Settlement>>,
+    mut inbox: Inbox,
     events: Events,
     mut herald: Herald,
     mut upkeep: Upkeep,
@@ -80,11 +100,10 @@ pub(super) async fn settle<S: Store>(
                     herald: &mut herald,
                     upkeep: &mut upkeep,
                     observer: &*observer,
-                    deaf: false,
                     measure_at: [Moment::ORIGIN; 2],
                     busy: false,
                 };
-                let serving = clerk.serve(&mut settlements, &mut desk, &events);
+                let serving = clerk.serve(&mut inbox, &mut desk, &events);
                 match stop.run_until_cancelled(serving).await {
                     Some(Err(error)) => error,
                     Some(Ok(())) | None => {
@@ -111,8 +130,6 @@ struct Clerk<'a, T> {
     herald: &'a mut Herald,
     upkeep: &'a mut Upkeep,
     observer: &'a dyn Observer,
-    /// Signs of life are refused; told once.
-    deaf: bool,
     /// When to measure the outbox next: if something was settled since, and in any case.
     measure_at: [Moment; 2],
     /// Something was settled since it was last measured.
@@ -122,18 +139,21 @@ struct Clerk<'a, T> {
 impl<T: Settler> Clerk<'_, T> {
     async fn serve(
         &mut self,
-        settlements: &mut mpsc::UnboundedReceiver<Vec<Settlement>>,
+        inbox: &mut Inbox,
         desk: &mut Desk,
         events: &Events,
     ) -> Result<(), StoreError> {
         let mut later_at = None;
         loop {
             while desk.now.len() < BATCH
-                && let Ok(more) = settlements.try_recv()
+                && let Ok(more) = inbox.settlements.try_recv()
             {
                 desk.now.extend(more);
             }
-            self.announce().await?;
+            self.announce(events).await?;
+            while let Ok(order) = inbox.orders.try_recv() {
+                self.obey(order, events).await?;
+            }
             self.measure().await?;
             let speaks = self.herald.speaks();
             if speaks {
@@ -154,10 +174,11 @@ impl<T: Settler> Clerk<'_, T> {
                 wake_at
             };
             tokio::select! {
-                more = settlements.recv() => match more {
+                more = inbox.settlements.recv() => match more {
                     Some(more) => desk.now.extend(more),
                     None => return Ok(()),
                 },
+                Some(order) = inbox.orders.recv() => self.obey(order, events).await?,
                 () = tokio::time::sleep(later_in) => {
                     later_at = None;
                     desk.now.append(&mut desk.later);
@@ -168,24 +189,53 @@ impl<T: Settler> Clerk<'_, T> {
         }
     }
 
-    /// Says that this relay is alive, if it is time to. Takes a round trip and waits for no
-    /// lock. That it is refused, for instance on an older schema, is no reason not to settle.
-    async fn announce(&mut self) -> Result<(), StoreError> {
-        let Some(sign) = self.herald.due(Clock.now()) else {
+    /// Says that this relay is alive, which renews its leases, if it is time to, and looks what
+    /// they are. Takes two round trips and waits for no lock.
+    async fn announce(&mut self, events: &Events) -> Result<(), StoreError> {
+        let now = Clock.now();
+        let Some(sign) = self.herald.due(now) else {
             return Ok(());
         };
-        match self.settler.announce(&sign).await {
-            Ok(()) => self.deaf = false,
-            Err(error @ (StoreError::Unreachable(_) | StoreError::ReadOnly(_))) => {
-                return Err(error);
-            }
-            Err(error) if !self.deaf => {
-                self.deaf = true;
-                warn!(%error, "cannot tell the other relays that this one is alive");
-            }
-            Err(_) => {}
-        }
+        let renewed = match self.settler.announce(&sign).await {
+            Ok(true) => Some(now),
+            // Tried again with the next sign.
+            Ok(false) | Err(StoreError::Retryable(_)) => None,
+            Err(error) => return Err(error),
+        };
+        self.look(renewed, PartitionSet::NONE, events).await
+    }
+
+    async fn look(
+        &mut self,
+        renewed: Option<Moment>,
+        released: PartitionSet,
+        events: &Events,
+    ) -> Result<(), StoreError> {
+        let leases = self.settler.leases().await?;
+        events.report(Event::Leases {
+            leases,
+            renewed,
+            released,
+        });
         Ok(())
+    }
+
+    /// Does it, and looks what that led to.
+    async fn obey(&mut self, order: Order, events: &Events) -> Result<(), StoreError> {
+        let mut released = PartitionSet::NONE;
+        let done = match &order {
+            Order::Look => Ok(()),
+            Order::Take(take) => self.settler.take(take).await,
+            Order::Release(partitions) => {
+                released = *partitions;
+                self.settler.release(partitions).await
+            }
+        };
+        match done {
+            // A deadlock with another relay: what is seen next decides.
+            Ok(()) | Err(StoreError::Retryable(_)) => self.look(None, released, events).await,
+            Err(error) => Err(error),
+        }
     }
 
     /// Measures the outbox, if it is time to and this relay speaks for it.
@@ -212,9 +262,9 @@ impl<T: Settler> Clerk<'_, T> {
         Ok(())
     }
 
-    /// Takes back the sign of life. If that fails it grows old by itself.
+    /// Takes back the sign of life, and with it the leases. If that fails it grows old by itself.
     async fn leave(&mut self) {
-        let withdrawing = self.settler.withdraw(self.herald.instance());
+        let withdrawing = self.settler.withdraw();
         match tokio::time::timeout(FAREWELL, withdrawing).await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => warn!(%error, "cannot take back the sign of life"),

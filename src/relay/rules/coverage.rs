@@ -9,7 +9,7 @@
 use std::collections::HashSet;
 
 use super::lane::Shelf;
-use super::{Lane, Partition, PartitionSet, Position, Reading};
+use super::{Lane, Partition, PartitionSet, Position, Reading, Tenet, holds};
 
 /// A walk over the pending rows by ascending id.
 #[derive(Debug)]
@@ -89,6 +89,18 @@ impl Coverage {
     /// Rows after this id are to be walked over, to the end.
     pub(super) fn want_all_after(&mut self, after: i64) {
         self.want(after, PartitionSet::NONE, None);
+    }
+
+    /// All rows of these partitions are to be walked over, and until that pass has begun none of
+    /// them is to be taken in: others may come before it.
+    pub(super) fn gain(&mut self, partitions: PartitionSet) {
+        self.want(0, partitions, None);
+    }
+
+    /// Is a pass wanted, and not begun, that will bring the rows of this partition?
+    pub(super) fn awaits(&self, partition: Partition) -> bool {
+        let wanted = self.wanted.as_ref();
+        wanted.is_some_and(|wanted| wanted.scope.contains(partition)) && holds(Tenet::WalkFirst)
     }
 
     /// This lane's rows from its shelf on are to be walked over.
@@ -202,7 +214,16 @@ impl Coverage {
     /// Moves on after a read has been taken in. Returns the pass that came to the end, if one
     /// did: its start and number.
     pub(super) fn advance(&mut self, step: Step, owned: &PartitionSet) -> Option<(i64, u64)> {
-        self.position = Some(step.position);
+        let before = self.position.replace(step.position);
+        let clock_went_back = self
+            .position
+            .as_ref()
+            .zip(before)
+            .is_some_and(|(now, before)| now.is_behind(&before));
+        if clock_went_back {
+            // What was to fall due between the two times may have done so unseen.
+            self.want_all_after(0);
+        }
         let ended = self.advance_pass(step.walked_to);
         if let Some(delivered) = step.more_news_after {
             self.retreat(delivered, owned);

@@ -3,6 +3,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::hash::{DefaultHasher, Hash, Hasher};
 
+use super::{Partition, PartitionSet};
 use crate::message::RowId;
 
 /// All rows of one ordering key, or all rows without one that go to one destination.
@@ -12,23 +13,31 @@ use crate::message::RowId;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Lane(u64);
 
+/// Tells lanes of keys from lanes of destinations. The low byte of a key's hash is its partition.
+const ORDERED: u64 = 1 << 63;
+
 impl Lane {
     /// The lane of an ordering key, given the database's hash of it.
     #[must_use]
     pub fn key(hash: u64) -> Self {
-        Self(hash | 1)
+        Self(hash | ORDERED)
     }
 
     /// The lane of rows without a key.
     #[must_use]
     pub fn destination(exchange: &str, routing_key: &str) -> Self {
-        Self(destination_hash(exchange, routing_key) & !1)
+        Self(destination_hash(exchange, routing_key) & !ORDERED)
     }
 
     /// Of an ordered lane at most one row is unconfirmed at a time.
     #[must_use]
     pub fn is_ordered(self) -> bool {
-        self.0 & 1 == 1
+        self.0 & ORDERED != 0
+    }
+
+    /// Do all its rows belong to one of these? Those of a destination belong to any.
+    fn is_within(self, partitions: &PartitionSet) -> bool {
+        self.is_ordered() && partitions.contains(Partition(self.0.to_le_bytes()[0]))
     }
 }
 
@@ -168,6 +177,12 @@ impl Lanes {
             waiting.shelf = waiting.shelf.filter(|shelf| !stale(shelf));
         }
         self.waiting.retain(|_, waiting| !waiting.is_over());
+    }
+
+    /// Nothing is known any more of the keys of these partitions.
+    pub(super) fn forget(&mut self, partitions: &PartitionSet) {
+        self.waiting.retain(|lane, _| !lane.is_within(partitions));
+        self.parked.retain(|lane, _| !lane.is_within(partitions));
     }
 
     /// How many ordering keys are held back.

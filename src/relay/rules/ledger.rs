@@ -3,7 +3,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
-use super::{ChannelNo, Lane, Ticket};
+use super::{ChannelNo, Lane, Partition, PartitionSet, Tenet, Ticket, holds};
 use crate::message::{OutboxRow, Publication, RowId};
 use crate::runtime::Moment;
 
@@ -55,6 +55,7 @@ pub(super) enum Fate {
 /// A row in memory.
 pub(super) struct Entry {
     pub(super) lane: Lane,
+    pub(super) partition: Partition,
     pub(super) state: State,
     pub(super) content: Content,
     /// Gate of the exchange.
@@ -162,6 +163,10 @@ impl Ledger {
 
     /// The settlement is durable; `read` is the last read that had been started by then.
     pub(super) fn settled(&mut self, id: RowId, read: u64) {
+        if !holds(Tenet::RememberSettled) {
+            self.remove(id);
+            return;
+        }
         self.set_state(id, State::Settled { read });
         self.leaving.push_back((read, id));
     }
@@ -212,26 +217,54 @@ impl Ledger {
         self.entries.len() - self.leaving.len()
     }
 
-    /// Forgets every row that is not under way: neither published nor decided. Returns what the
-    /// remaining rows of ordered lanes hold of them.
-    pub(super) fn keep_under_way(&mut self) -> Vec<(RowId, Lane, Hold)> {
-        let idle: Vec<RowId> = self
-            .entries
-            .iter()
+    /// Forgets every row of these partitions that is not under way: neither published nor
+    /// decided. Returns those with their gates.
+    pub(super) fn keep_under_way(&mut self, of: &PartitionSet) -> Vec<(RowId, [u64; 2])> {
+        let idle: Vec<(RowId, [u64; 2])> = self
+            .of(of)
             .filter(|(_, entry)| {
                 matches!(entry.state, State::Queued | State::Ready | State::Fetching)
             })
-            .map(|(id, _)| *id)
+            .map(|(id, entry)| (id, [entry.exchange, entry.destination]))
             .collect();
-        for id in idle {
-            self.remove(id);
+        for (id, _) in &idle {
+            self.remove(*id);
         }
-        let ordered = self
-            .entries
+        idle
+    }
+
+    /// What rows of these partitions hold of their ordered lanes, by ascending id.
+    pub(super) fn holds(&self, of: &PartitionSet) -> Vec<(RowId, Lane, Hold)> {
+        let ordered = self.of(of).filter(|(_, entry)| entry.lane.is_ordered());
+        let mut holds: Vec<_> = ordered
+            .filter_map(|(id, entry)| Some((id, entry.lane, entry.hold()?)))
+            .collect();
+        holds.sort_unstable_by_key(|(id, ..)| *id);
+        holds
+    }
+
+    /// Rows of these that are published and unconfirmed, or decided and not written down.
+    #[cfg(test)]
+    pub(super) fn under_way_rows(&self, of: &PartitionSet) -> Vec<RowId> {
+        let under_way =
+            |entry: &Entry| matches!(entry.state, State::InFlight(_) | State::Settling(_));
+        let rows = self.of(of).filter(|(_, entry)| under_way(entry));
+        rows.map(|(id, _)| id).collect()
+    }
+
+    /// Partitions of which rows are published and unconfirmed, or decided and not written down.
+    pub(super) fn under_way(&self) -> PartitionSet {
+        let under_way =
+            |entry: &&Entry| matches!(entry.state, State::InFlight(_) | State::Settling(_));
+        let entries = self.entries.values().filter(under_way);
+        entries.map(|entry| entry.partition).collect()
+    }
+
+    fn of(&self, partitions: &PartitionSet) -> impl Iterator<Item = (RowId, &Entry)> {
+        self.entries
             .iter()
-            .filter(|(_, entry)| entry.lane.is_ordered());
-        let holds = ordered.filter_map(|(id, entry)| Some((*id, entry.lane, entry.hold()?)));
-        holds.collect()
+            .filter(|(_, entry)| partitions.contains(entry.partition))
+            .map(|(id, entry)| (*id, entry))
     }
 
     /// Rows that wait for their body, by ascending id.

@@ -25,6 +25,7 @@ mod flow;
 mod gate;
 mod lane;
 mod ledger;
+mod ownership;
 mod partition;
 mod pause;
 mod reading;
@@ -32,14 +33,17 @@ mod settlement;
 #[cfg(test)]
 mod simulation;
 mod snapshot;
+mod tenet;
 mod walk;
 
 pub use channels::ChannelNo;
 pub use flow::{BEHIND_QUARANTINED, Batches, Flow, FlowLimits, Request, Standing};
 pub use lane::Lane;
+pub use ownership::{Leases, Ownership, Peer, Plan, Take};
 pub use partition::{Partition, PartitionSet};
 pub use pause::Pause;
 pub use reading::{DueMark, Fetched, Found, Position, ReadRequest, Reading};
 pub use settlement::{SettleReport, Settlement, Ticket, Verdict};
 pub use snapshot::{Snapshot, SnapshotSyntax};
+pub(crate) use tenet::{Tenet, holds};
 pub use walk::{SWEEP_ROWS, Stretch, Swept, Walk};

@@ -46,6 +46,12 @@ impl PartitionSet {
         Self(std::array::from_fn(|word| self.0[word] & !other.0[word]))
     }
 
+    /// What is in both.
+    #[must_use]
+    pub fn intersection(&self, other: &Self) -> Self {
+        Self(std::array::from_fn(|word| self.0[word] & other.0[word]))
+    }
+
     /// How many are in it.
     #[must_use]
     pub fn len(&self) -> usize {

@@ -25,6 +25,13 @@ pub struct Position {
     pub available: DueMark,
 }
 
+impl Position {
+    /// Was it reached at an earlier time, by the database's clock?
+    pub(super) fn is_behind(&self, other: &Self) -> bool {
+        self.retry.at < other.retry.at || self.available.at < other.available.at
+    }
+}
+
 /// One read, to be answered from one snapshot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReadRequest {
@@ -68,6 +75,8 @@ pub struct Reading {
     pub due: Vec<Found>,
     /// More rows are due already than this read was allowed to bring.
     pub more_due: bool,
+    /// There are partitions that nobody owns.
+    pub orphans: bool,
     /// Everything that is paused.
     pub pauses: Vec<Pause>,
 }

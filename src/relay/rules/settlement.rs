@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::Partition;
 use crate::broker::Confirmed;
 use crate::message::{ReasonClass, RowId, Unfit};
 
@@ -15,6 +16,8 @@ pub struct Ticket(pub u64);
 pub struct Settlement {
     /// The row.
     pub id: RowId,
+    /// The partition it belongs to, whose owner decides about it.
+    pub partition: Partition,
     /// Of this settlement.
     pub ticket: Ticket,
     /// What is to be written.
@@ -41,6 +44,17 @@ pub enum Verdict {
     Quarantine(Unfit),
 }
 
+impl Verdict {
+    /// May it be recorded by a relay that no longer owns the row's partition?
+    #[must_use]
+    pub fn is_anybody_s(&self) -> bool {
+        match self {
+            Self::Sent(_) => true,
+            Self::RetryAt { .. } | Self::Quarantine(_) => false,
+        }
+    }
+}
+
 /// What the table made of a batch of settlements. Each is in exactly one list.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct SettleReport {
@@ -50,4 +64,6 @@ pub struct SettleReport {
     pub locked: Vec<Ticket>,
     /// No longer pending: deleted, or settled by somebody else.
     pub gone: Vec<(RowId, Ticket)>,
+    /// Not written, because the partition has another owner now.
+    pub disowned: Vec<(RowId, Ticket)>,
 }

@@ -54,6 +54,8 @@ pub struct Swept {
     pub held: usize,
     /// A row was met that was sent, and not long enough ago.
     pub young: bool,
+    /// The highest id there is; none above it needs to be looked for.
+    pub top: i64,
 }
 
 /// A walk over the outbox.
@@ -120,7 +122,7 @@ impl Walk {
             self.rest(now);
         } else if full {
             self.after = self.met;
-        } else if stretch.up_to < i64::MAX {
+        } else if stretch.up_to < swept.top {
             self.after = stretch.up_to;
         } else {
             // Nothing lies above, yet: the next rows do so right behind the last one met.
@@ -184,6 +186,7 @@ mod tests {
             let mut swept = Swept {
                 looked: looked.len(),
                 last: looked.last().map(|(id, _)| **id),
+                top: self.rows.keys().next_back().copied().unwrap_or(0),
                 ..Swept::default()
             };
             swept.young = looked.iter().any(|(_, row)| **row == Row::Young);
@@ -283,6 +286,7 @@ mod tests {
         let held = Swept {
             looked: 1,
             held: 1,
+            top: i64::MAX,
             ..Swept::default()
         };
         walk.swept(first, &held, INSTANT, now);
@@ -294,14 +298,18 @@ mod tests {
     fn a_slow_sweep_takes_a_shorter_stretch_and_a_longer_pause() {
         let mut walk = Walk::new(WEEK);
         let now = at(1);
+        let nothing = Swept {
+            top: i64::MAX,
+            ..Swept::default()
+        };
         for _ in 0..5 {
             let stretch = walk.stretch(now);
-            walk.swept(stretch, &Swept::default(), INSTANT, now);
+            walk.swept(stretch, &nothing, INSTANT, now);
         }
         let quick = walk.stretch(now);
         assert_eq!(quick.up_to - quick.after, SHORTEST * 1024);
         let took = Duration::from_millis(200);
-        walk.swept(quick, &Swept::default(), took, now);
+        walk.swept(quick, &nothing, took, now);
         let slow = walk.stretch(now);
         assert_eq!(slow.up_to - slow.after, SHORTEST * 512);
         assert_eq!(walk.due_at(), now + took * SHARE);

@@ -5,20 +5,25 @@
 //! clock) and nothing else. [`MemoryStore`] puts the async seam around it for the contract suite
 //! and the engine's tests.
 
+mod leases;
+mod settle;
 mod sweep;
 mod table;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use tokio::sync::Notify;
 use uuid::Uuid;
 
+pub use leases::LeaseTable;
 pub use table::{StoredRow, Table};
 
 use super::{Announcement, Measures, Reader, Settler, Store, StoreError};
 use crate::message::RowId;
 use crate::relay::rules::{
-    Fetched, ReadRequest, Reading, SettleReport, Settlement, Stretch, Swept,
+    Fetched, Leases, PartitionSet, ReadRequest, Reading, SettleReport, Settlement, Stretch, Swept,
+    Take,
 };
 
 /// The store seam over a shared [`Table`].
@@ -26,9 +31,19 @@ use crate::relay::rules::{
 pub struct MemoryStore {
     table: Arc<Mutex<Table>>,
     committed: Arc<Notify>,
+    token: Uuid,
 }
 
 impl MemoryStore {
+    /// The same table, for a relay with this token.
+    #[must_use]
+    pub fn of(&self, token: Uuid) -> Self {
+        Self {
+            token,
+            ..self.clone()
+        }
+    }
+
     /// Works on the table; afterwards resting readers look again.
     pub fn with<R>(&self, work: impl FnOnce(&mut Table) -> R) -> R {
         let result = work(&mut lock(&self.table));
@@ -58,10 +73,6 @@ impl Store for MemoryStore {
 impl Reader for MemoryStore {
     fn content_type(&self) -> &'static str {
         "application/json"
-    }
-
-    async fn take_watch(&mut self) -> Result<bool, StoreError> {
-        Ok(true)
     }
 
     async fn read(
@@ -94,13 +105,31 @@ impl Reader for MemoryStore {
 
 impl Settler for MemoryStore {
     async fn settle(&mut self, batch: &[Settlement]) -> Result<SettleReport, StoreError> {
-        Ok(lock(&self.table).settle(batch))
+        Ok(lock(&self.table).settle(self.token, batch))
     }
 
-    async fn announce(&mut self, sign: &Announcement) -> Result<(), StoreError> {
-        lock(&self.table)
-            .instances
-            .insert(sign.instance, sign.clone());
+    async fn announce(&mut self, sign: &Announcement) -> Result<bool, StoreError> {
+        let mut table = lock(&self.table);
+        // No two signs come at the same time.
+        table.advance(Duration::from_micros(1));
+        let now = table.now();
+        table.leases.announce(sign, now);
+        Ok(true)
+    }
+
+    async fn leases(&mut self) -> Result<Leases, StoreError> {
+        let table = lock(&self.table);
+        Ok(table.leases.look(table.now()))
+    }
+
+    async fn take(&mut self, take: &Take) -> Result<(), StoreError> {
+        lock(&self.table).leases.take(self.token, take);
+        Ok(())
+    }
+
+    async fn release(&mut self, partitions: &PartitionSet) -> Result<(), StoreError> {
+        lock(&self.table).leases.release(self.token, partitions);
+        self.committed.notify_one();
         Ok(())
     }
 
@@ -112,8 +141,8 @@ impl Settler for MemoryStore {
         Ok(lock(&self.table).measure())
     }
 
-    async fn withdraw(&mut self, instance: Uuid) -> Result<(), StoreError> {
-        lock(&self.table).instances.remove(&instance);
+    async fn withdraw(&mut self) -> Result<(), StoreError> {
+        lock(&self.table).leases.withdraw(self.token);
         Ok(())
     }
 

@@ -9,7 +9,10 @@ impl Table {
     pub fn sweep(&mut self, stretch: Stretch) -> Swept {
         let now = self.now();
         let in_it = |id: i64| id > stretch.after && id <= stretch.up_to;
-        let mut swept = Swept::default();
+        let mut swept = Swept {
+            top: self.rows().last().map_or(0, |row| row.row.id.0),
+            ..Swept::default()
+        };
         let mut old = Vec::new();
         let rows = self.rows().filter(|row| in_it(row.row.id.0));
         for row in rows.take(SWEEP_ROWS) {

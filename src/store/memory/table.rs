@@ -7,14 +7,12 @@ mod quarantine;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, SystemTime};
 
-use uuid::Uuid;
-
+use super::leases::LeaseTable;
 use crate::message::{Body, OutboxRow, RowId, Unfit};
 use crate::relay::rules::{
-    DueMark, Fetched, Found, Partition, Pause, Position, ReadRequest, Reading, SettleReport,
-    Settlement, Snapshot, Verdict,
+    DueMark, Fetched, Found, Partition, Pause, Position, ReadRequest, Reading, Snapshot, Tenet,
+    holds,
 };
-use crate::store::Announcement;
 
 /// A row of the table, with the columns that the relay's rules depend on.
 #[derive(Clone, Debug)]
@@ -38,13 +36,13 @@ pub struct StoredRow {
 /// A table with transactions.
 #[derive(Debug)]
 pub struct Table {
-    rows: BTreeMap<i64, StoredRow>,
+    pub(super) rows: BTreeMap<i64, StoredRow>,
     /// Rows that were moved to quarantine, with the reason.
     pub quarantined: BTreeMap<i64, (StoredRow, Unfit)>,
     /// What an operator paused.
     pub pauses: Vec<Pause>,
-    /// Signs of life of relays.
-    pub instances: BTreeMap<Uuid, Announcement>,
+    /// Who is alive, and who owns which partition.
+    pub leases: LeaseTable,
     open: BTreeMap<u64, Vec<StoredRow>>,
     next_xid: u64,
     next_id: i64,
@@ -63,7 +61,7 @@ impl Default for Table {
             rows: BTreeMap::new(),
             quarantined: BTreeMap::new(),
             pauses: Vec::new(),
-            instances: BTreeMap::new(),
+            leases: LeaseTable::default(),
             open: BTreeMap::new(),
             next_xid: 100,
             next_id: 1,
@@ -80,6 +78,11 @@ impl Table {
     #[must_use]
     pub fn now(&self) -> SystemTime {
         self.now
+    }
+
+    /// Somebody sets the database's clock.
+    pub fn set_clock(&mut self, now: SystemTime) {
+        self.now = now;
     }
 
     /// Lets time pass.
@@ -150,6 +153,13 @@ impl Table {
         self.rows.remove(&id.0);
     }
 
+    /// Is the row committed and not yet sent?
+    #[must_use]
+    pub fn is_pending(&self, id: RowId) -> bool {
+        let row = self.rows.get(&id.0);
+        row.is_some_and(|row| row.sent_at.is_none())
+    }
+
     /// All committed rows.
     pub fn rows(&self) -> impl Iterator<Item = &StoredRow> {
         self.rows.values()
@@ -198,6 +208,7 @@ impl Table {
             walked_to,
             due,
             more_due: more_retry || more_available,
+            orphans: self.leases.has_orphans(),
             pauses: self.pauses.clone(),
         }
     }
@@ -214,18 +225,19 @@ impl Table {
         let Some(since) = &request.since else {
             return (Vec::new(), None);
         };
-        let mut rows = self.pending().filter(|row| {
+        let news = self.pending().filter(|row| {
             !since.snapshot.sees(row.xid)
                 && row.row.id.0 <= request.news_up_to
                 && !self.is_scheduled(row)
                 && request.partitions.contains(partition(&row.row))
         });
-        let news = rows
-            .by_ref()
-            .take(request.limit)
-            .map(|row| self.found(row))
-            .collect();
-        (news, rows.next().map(|row| row.row.id.0))
+        let mut rows: Vec<&StoredRow> = news.take(request.limit + 1).collect();
+        let more = rows.get(request.limit).map(|row| row.row.id.0);
+        rows.truncate(request.limit);
+        if !holds(Tenet::OrderById) {
+            rows.sort_by_key(|row| row.xid);
+        }
+        (rows.into_iter().map(|row| self.found(row)).collect(), more)
     }
 
     fn page(&self, request: &ReadRequest) -> (Vec<Found>, Option<i64>) {
@@ -325,49 +337,6 @@ impl Table {
             Fetched::Body(stored.row.payload.clone())
         };
         ids.iter().map(|id| (*id, bring(id))).collect()
-    }
-
-    /// Settles a batch.
-    pub fn settle(&mut self, batch: &[Settlement]) -> SettleReport {
-        let mut report = SettleReport::default();
-        for Settlement {
-            id,
-            ticket,
-            verdict,
-        } in batch
-        {
-            match self.rows.get_mut(&id.0).filter(|row| row.sent_at.is_none()) {
-                None => report.gone.push((*id, *ticket)),
-                Some(row) if row.locked => report.locked.push(*ticket),
-                Some(row) => {
-                    apply(row, verdict, self.now);
-                    if let Verdict::Quarantine(unfit) = verdict
-                        && let Some(row) = self.rows.remove(&id.0)
-                    {
-                        self.quarantined.insert(id.0, (row, unfit.clone()));
-                    }
-                    report.written.push((*id, *ticket));
-                }
-            }
-        }
-        report
-    }
-}
-
-fn apply(row: &mut StoredRow, verdict: &Verdict, now: SystemTime) {
-    match verdict {
-        Verdict::Sent(_) => row.sent_at = Some(now),
-        Verdict::RetryAt {
-            delay,
-            attempts,
-            error,
-            ..
-        } => {
-            row.retry_at = Some(now + *delay);
-            row.last_error = Some(error.clone());
-            row.row.attempts = *attempts;
-        }
-        Verdict::Quarantine(unfit) => row.last_error = Some(unfit.to_string()),
     }
 }
 

@@ -1,7 +1,7 @@
 //! Sees to it that each session of the relay has a server process of its own.
 //!
-//! Through a pooler in transaction mode a relay would hold no watch and hear no notification, so
-//! that two of them might publish side by side. It does not begin before it has looked. Looking
+//! Through a pooler in transaction mode a relay would lose the gate's lock and hear no notification:
+//! it would oversleep rows. It does not begin before it has looked. Looking
 //! takes two sessions of its own for a moment, before the usual two are opened, and is done once.
 
 use std::sync::Arc;

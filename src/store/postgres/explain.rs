@@ -5,6 +5,7 @@ use std::time::SystemTime;
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
+use super::ident::quote_literal;
 use super::operator::{Operator, Parameter};
 use super::quarantine::{Entry, Selection};
 use super::row::get;
@@ -231,12 +232,13 @@ impl Operator {
     /// [`StoreError`] as ever.
     pub async fn lease(&self, partition: i16) -> Result<Option<Lease>, StoreError> {
         let sql = format!(
-            "SELECT coalesce(i.name, l.owner::text), l.expires_at FROM {} AS l \
-             LEFT JOIN {} AS i ON i.instance = l.owner \
-             WHERE l.partition = $1 AND l.expires_at > pg_catalog.clock_timestamp() \
-               AND l.owner IS NOT NULL",
+            "SELECT i.name, i.heartbeat_at + i.lease_for FROM {} AS l \
+             JOIN {} AS i ON i.instance = l.owner \
+             WHERE l.relation = {} AND l.partition = $1 \
+               AND i.heartbeat_at + i.lease_for > pg_catalog.clock_timestamp()",
             self.outbox.sibling("lease"),
-            self.outbox.sibling("instance")
+            self.outbox.sibling("instance"),
+            quote_literal(self.outbox.relation())
         );
         let parameters: [Parameter<'_>; 1] = [(&partition, Type::INT2)];
         let rows = self.rows("look for the lease", &sql, &parameters).await?;

@@ -62,13 +62,14 @@ pub(super) struct Gate {
 }
 
 impl Gate {
-    /// Listens, so that from here on every notification is heard.
+    /// Listens, so that from here on every notification is heard, and has all others look: the
+    /// keeper may have died, and nobody wakes those who sleep beside a gate without one.
     pub(super) async fn open(session: &Session, outbox: &Outbox) -> Result<Self, StoreError> {
         let failed = |error: tokio_postgres::Error| store_error("listen", &error);
         let channel = wake_channel(outbox.schema(), outbox.relation());
         let client = &session.client;
         client
-            .batch_execute(&format!("LISTEN \"{channel}\""))
+            .batch_execute(&format!("LISTEN \"{channel}\"; NOTIFY \"{channel}\""))
             .await
             .map_err(failed)?;
         let prepare = async |call: &str| {

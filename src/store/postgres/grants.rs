@@ -156,7 +156,7 @@ impl Script<'_> {
             self.message("SELECT, DELETE"),
             self.message(&format!("UPDATE ({})", self.existing(&MARKS))),
             self.on("SELECT, INSERT", "quarantine"),
-            self.on("SELECT, UPDATE", "lease"),
+            self.on("SELECT, INSERT, UPDATE", "lease"),
             self.on("SELECT, INSERT, UPDATE, DELETE", "instance"),
             self.on("SELECT", "pause"),
             self.on("SELECT", "schema_version"),

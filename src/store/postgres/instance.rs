@@ -1,14 +1,15 @@
 //! Signs of life in `outbox.instance`.
 //!
 //! They share the settling session, so no statement here ever waits for a lock: a row that
-//! somebody holds is left as it is until the next sign.
+//! somebody holds is left as it is until the next sign. Each renews this relay's leases.
 
 use std::time::Duration;
 
 use tokio_postgres::types::{ToSql, Type};
 
-use super::ident::Outbox;
+use super::ident::{Outbox, quote_literal};
 use super::reader::within;
+use super::schema::wake_channel;
 use super::session::Session;
 use crate::store::{Announcement, StoreError};
 
@@ -25,22 +26,29 @@ pub(super) struct Heartbeat {
 impl Heartbeat {
     pub(super) fn new(outbox: &Outbox) -> Self {
         let table = outbox.sibling("instance");
+        // Relays that sleep are to look who takes what is free.
+        let channel = quote_literal(&wake_channel(outbox.schema(), outbox.relation()));
         Self {
-            beat: beat(&table),
-            leave: format!("DELETE FROM {table} WHERE instance = $1"),
+            beat: beat(&table, &quote_literal(outbox.relation())),
+            leave: format!(
+                "WITH gone AS (DELETE FROM {table} WHERE instance = $1 RETURNING 1) \
+                 SELECT pg_catalog.pg_notify({channel}, '') FROM (SELECT count(*) FROM gone) AS all_gone"
+            ),
         }
     }
 
-    /// Writes a sign of life, and removes rows of relays that died long ago.
+    /// Writes a sign of life, and removes rows of relays that died long ago. False if somebody
+    /// held the row.
     pub(super) async fn announce(
         &self,
         session: &Session,
         deadline: Duration,
         sign: &Announcement,
-    ) -> Result<(), StoreError> {
+    ) -> Result<bool, StoreError> {
         let partitions = i16::try_from(sign.partitions).unwrap_or(i16::MAX);
         let ago = sign.last_confirm.map(|ago| ago.as_secs_f64());
-        let parameters: [(&(dyn ToSql + Sync), Type); 11] = [
+        let lease = sign.lease.as_secs_f64();
+        let parameters: [(&(dyn ToSql + Sync), Type); 12] = [
             (&sign.instance, Type::UUID),
             (&sign.name, Type::TEXT),
             (&sign.version, Type::TEXT),
@@ -52,11 +60,12 @@ impl Heartbeat {
             (&sign.broker.1, Type::TEXT),
             (&ago, Type::FLOAT8),
             (&partitions, Type::INT2),
+            (&lease, Type::FLOAT8),
         ];
         // Unnamed, so that a table that a migration changes meanwhile does no harm.
-        let written = session.client.execute_typed(&self.beat, &parameters);
-        within(deadline, "write a sign of life", written).await?;
-        Ok(())
+        let written = session.client.query_typed(&self.beat, &parameters);
+        let written = within(deadline, "write a sign of life", written).await?;
+        Ok(!written.is_empty())
     }
 
     /// Removes the row of a relay that stops.
@@ -67,28 +76,33 @@ impl Heartbeat {
         instance: uuid::Uuid,
     ) -> Result<(), StoreError> {
         let parameters: [(&(dyn ToSql + Sync), Type); 1] = [(&instance, Type::UUID)];
-        let removed = session.client.execute_typed(&self.leave, &parameters);
+        let removed = session.client.query_typed(&self.leave, &parameters);
         within(deadline, "remove the sign of life", removed).await?;
         Ok(())
     }
 }
 
-fn beat(table: &str) -> String {
+fn beat(table: &str, relation: &str) -> String {
     format!(
         "WITH swept AS (DELETE FROM {table} WHERE instance IN (\
            SELECT instance FROM {table} WHERE instance <> $1 \
-             AND heartbeat_at < pg_catalog.clock_timestamp() - {KEPT} FOR UPDATE SKIP LOCKED)), \
+             AND heartbeat_at < pg_catalog.clock_timestamp() - {KEPT} - lease_for FOR UPDATE SKIP LOCKED)), \
          beat AS (UPDATE {table} AS i SET name = $2, version = $3, ready = $4, waits_for = $5, \
            database_state = $6, database_reason = $7, broker_state = $8, broker_reason = $9, \
            last_confirm_at = coalesce(pg_catalog.clock_timestamp() \
              - pg_catalog.make_interval(secs => $10), i.last_confirm_at), \
-           partitions = $11, heartbeat_at = pg_catalog.clock_timestamp() \
-           WHERE instance = (SELECT instance FROM {table} WHERE instance = $1 FOR UPDATE SKIP LOCKED) \
-           RETURNING 1) \
-         INSERT INTO {table} (instance, name, version, ready, waits_for, database_state, \
-           database_reason, broker_state, broker_reason, last_confirm_at, partitions) \
-         SELECT $1, $2, $3, $4, $5, $6, $7, $8, $9, \
-           pg_catalog.clock_timestamp() - pg_catalog.make_interval(secs => $10), $11 \
-         WHERE NOT EXISTS (SELECT FROM beat) ON CONFLICT DO NOTHING"
+           partitions = $11, heartbeat_at = pg_catalog.clock_timestamp(), \
+           lease_for = pg_catalog.make_interval(secs => $12) \
+           WHERE instance = (SELECT instance FROM {table} WHERE instance = $1 \
+                             FOR NO KEY UPDATE SKIP LOCKED) \
+           RETURNING 1), \
+         born AS (INSERT INTO {table} (relation, instance, name, version, ready, waits_for, \
+             database_state, database_reason, broker_state, broker_reason, last_confirm_at, \
+             partitions, lease_for) \
+           SELECT {relation}, $1, $2, $3, $4, $5, $6, $7, $8, $9, \
+             pg_catalog.clock_timestamp() - pg_catalog.make_interval(secs => $10), $11, \
+             pg_catalog.make_interval(secs => $12) \
+           WHERE NOT EXISTS (SELECT FROM beat) ON CONFLICT DO NOTHING RETURNING 1) \
+         SELECT FROM beat UNION ALL SELECT FROM born"
     )
 }

@@ -10,6 +10,7 @@ pub mod ident;
 pub mod inbox_entries;
 pub mod inbox_grants;
 mod instance;
+mod leases;
 mod measure;
 pub mod operator;
 pub mod pause;

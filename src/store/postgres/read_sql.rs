@@ -7,7 +7,7 @@
 
 use tokio_postgres::types::Type;
 
-use super::ident::Outbox;
+use super::ident::{Outbox, quote_literal};
 use crate::config::Successors;
 
 /// Bodies up to this many bytes, as stored, are brought along by a read. Beyond it PostgreSQL
@@ -100,12 +100,14 @@ fn head(outbox: &Outbox) -> String {
            NULL::text AS ordering_key, \
            (SELECT pg_catalog.jsonb_agg(pg_catalog.jsonb_build_array(exchange, by_whom, reason)) \
             FROM {} WHERE until IS NULL OR until > pg_catalog.statement_timestamp()) AS headers, \
-           NULL::text AS type, \
+           EXISTS (SELECT FROM {} WHERE owner IS NULL AND relation = {})::text AS type, \
            NULL::text AS correlation_id, NULL::text AS content_type, NULL::jsonb AS properties, \
            pg_catalog.statement_timestamp() AS created_at, NULL::int AS attempts, \
            NULL::timestamptz AS retry_at, NULL::timestamptz AS available_at, \
            NULL AS payload, NULL::bigint AS hash",
-        outbox.sibling("pause")
+        outbox.sibling("pause"),
+        outbox.sibling("lease"),
+        quote_literal(outbox.relation())
     )
 }
 

@@ -5,13 +5,12 @@ use std::time::{Duration, SystemTime};
 
 use tokio::sync::Notify;
 use tokio_postgres::Statement;
-use tokio_postgres::types::{ToSql, Type};
+use tokio_postgres::types::ToSql;
 
 use super::gate::Gate;
 use super::ident::Outbox;
 use super::read_sql::{self, DUE_AVAILABLE, DUE_RETRY, HEAD, NEWS, PAGE};
 use super::row::{Line, PAYLOAD, get};
-use super::schema::watch_key;
 use super::session::{Session, ended};
 use super::sqlstate::store_error;
 use super::values::{PayloadBytes, Xid8, content_type};
@@ -24,7 +23,7 @@ use crate::runtime::Clock;
 use crate::store::error::Fault;
 use crate::store::{Reader, StoreError};
 
-/// A relay that is gone without a word, with its host or its network, holds the watch until the
+/// A relay that is gone without a word, with its host or its network, keeps the gate until the
 /// server notices: within half a minute (PostgreSQL manual, "TCP Settings").
 const NOTICE: &str = "SET tcp_keepalives_idle = 10; SET tcp_keepalives_interval = 5; \
      SET tcp_keepalives_count = 3; SET tcp_user_timeout = 25000";
@@ -40,8 +39,6 @@ pub struct PgReader {
     read: Statement,
     fetch: Statement,
     gate: Gate,
-    /// Key of the lock that the one publishing relay holds.
-    watch: i64,
     content_type: &'static str,
     max_message_size: i64,
     deadline: Duration,
@@ -88,7 +85,6 @@ impl PgReader {
             read,
             fetch,
             gate,
-            watch: watch_key(outbox.schema(), outbox.relation()),
             content_type,
             max_message_size,
             deadline,
@@ -132,6 +128,7 @@ impl PgReader {
         }
         Ok(Reading {
             took: Clock.now().since(asked),
+            orphans: head.orphans()?,
             pauses: head.pauses()?,
             ..reading(request, snapshot, now, &lines)?
         })
@@ -141,14 +138,6 @@ impl PgReader {
 impl Reader for PgReader {
     fn content_type(&self) -> &'static str {
         self.content_type
-    }
-
-    async fn take_watch(&mut self) -> Result<bool, StoreError> {
-        let parameters: [(&(dyn ToSql + Sync), Type); 1] = [(&self.watch, Type::INT8)];
-        let sql = "SELECT pg_catalog.pg_try_advisory_lock($1)";
-        let answer = self.session.client.query_typed(sql, &parameters);
-        let rows = within(self.deadline, "ask for the watch", answer).await?;
-        rows.first().map_or(Ok(false), |row| get(row, 0))
     }
 
     async fn read(
@@ -358,6 +347,7 @@ fn reading(
         walked_to,
         due,
         more_due: more_retry || more_available,
+        orphans: false,
         pauses: Vec::new(),
     })
 }

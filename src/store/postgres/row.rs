@@ -88,6 +88,12 @@ impl Line {
         Ok(pauses.into_iter().map(pause).collect())
     }
 
+    /// Are there partitions that nobody owns?
+    pub(super) fn orphans(&self) -> Result<bool, StoreError> {
+        let orphans: Option<&str> = get(&self.row, column::TYPE)?;
+        Ok(orphans == Some("true"))
+    }
+
     pub(super) fn found(&self) -> Result<Found, StoreError> {
         let row = &self.row;
         let ordering_key: Option<String> = get(row, column::ORDERING_KEY)?;

@@ -3,7 +3,7 @@
 //! Rows are locked in the order of their ids, without waiting: two writers never deadlock, and
 //! a row that somebody holds is left for later.
 
-use super::ident::Outbox;
+use super::ident::{Outbox, quote_literal};
 use crate::config::OnSent;
 
 /// Ids are looked up one by one, whatever the statistics say.
@@ -15,6 +15,26 @@ fn target(outbox: &Outbox) -> String {
         "WITH target AS MATERIALIZED (SELECT id FROM {} WHERE id = ANY ($1::bigint[]) \
          AND sent_at IS NULL ORDER BY id FOR UPDATE SKIP LOCKED)",
         outbox.quoted()
+    )
+}
+
+/// As `target`, but only rows whose partition this relay owns, and goes on owning until all is
+/// written. A plain look would not do: a taking that has not committed yet could come between.
+fn own_target(outbox: &Outbox, token: u8, partitions: u8) -> String {
+    format!(
+        "WITH held AS MATERIALIZED (SELECT partition FROM {lease} \
+           WHERE relation = {relation_name} AND owner = ${token} \
+             AND partition = ANY (${partitions}::smallint[]) ORDER BY partition FOR SHARE), \
+         own AS MATERIALIZED (SELECT rows.id FROM \
+           ROWS FROM (pg_catalog.unnest($1::bigint[]), \
+             pg_catalog.unnest(${partitions}::smallint[])) AS rows (id, partition) \
+           JOIN held USING (partition)), \
+         target AS MATERIALIZED (SELECT id FROM {relation} \
+           WHERE id = ANY (ARRAY(SELECT id FROM own)) \
+           AND sent_at IS NULL ORDER BY id FOR UPDATE SKIP LOCKED)",
+        lease = outbox.sibling("lease"),
+        relation_name = quote_literal(outbox.relation()),
+        relation = outbox.quoted(),
     )
 }
 
@@ -32,9 +52,10 @@ pub(super) fn sent(outbox: &Outbox, on_sent: OnSent) -> String {
     }
 }
 
-/// $1 ids, $2 delays in seconds, $3 attempts, $4 errors. Returns those written.
+/// $1 ids, $2 delays in seconds, $3 attempts, $4 errors, $5 this relay, $6 partitions. Returns
+/// those written.
 pub(super) fn retry(outbox: &Outbox) -> String {
-    let (target, relation) = (target(outbox), outbox.quoted());
+    let (target, relation) = (own_target(outbox, 5, 6), outbox.quoted());
     format!(
         "{target}, news AS (SELECT * FROM unnest($1::bigint[], $2::float8[], $3::int[], $4::text[]) \
            AS news (id, delay, attempts, error)) \
@@ -49,9 +70,10 @@ const KEPT: &str = "id, message_id, exchange, routing_key, ordering_key, payload
      correlation_id, content_type, properties, available_at, created_at, attempts, retry_at, \
      last_error, sent_at, xid";
 
-/// $1 ids, $2 reason classes, $3 reasons. Returns those moved, in one transaction.
+/// $1 ids, $2 reason classes, $3 reasons, $4 this relay, $5 partitions. Returns those moved, in
+/// one transaction.
 pub(super) fn quarantine(outbox: &Outbox) -> String {
-    let (target, relation) = (target(outbox), outbox.quoted());
+    let (target, relation) = (own_target(outbox, 4, 5), outbox.quoted());
     let quarantine = outbox.sibling("quarantine");
     format!(
         "{target}, why AS (SELECT * FROM unnest($1::bigint[], $2::text[], $3::text[]) \

@@ -12,6 +12,7 @@ use uuid::Uuid;
 
 use super::ident::Outbox;
 use super::instance::Heartbeat;
+use super::leases::{LeaseSql, numbers};
 use super::measure::measures;
 use super::reader::within;
 use super::row::get;
@@ -21,7 +22,9 @@ use super::sqlstate::store_error;
 use super::sweep::sweep;
 use crate::config::OnSent;
 use crate::message::RowId;
-use crate::relay::rules::{SettleReport, Settlement, Stretch, Swept, Ticket, Verdict};
+use crate::relay::rules::{
+    Leases, PartitionSet, SettleReport, Settlement, Stretch, Swept, Take, Ticket, Verdict,
+};
 use crate::store::{Announcement, Measures, Settler, StoreError};
 
 /// Settles an outbox over one session.
@@ -32,6 +35,8 @@ pub struct PgSettler {
     quarantine: Statement,
     pending: Statement,
     heartbeat: Heartbeat,
+    leases: LeaseSql,
+    token: Uuid,
     outbox: Outbox,
     deadline: Duration,
 }
@@ -41,6 +46,7 @@ impl PgSettler {
         session: Session,
         outbox: &Outbox,
         on_sent: OnSent,
+        token: Uuid,
         deadline: Duration,
     ) -> Result<Self, StoreError> {
         let failed = |error: tokio_postgres::Error| {
@@ -68,6 +74,8 @@ impl PgSettler {
             .await
             .map_err(failed)?;
         rewrite_xids(client, outbox, deadline).await?;
+        let leases = LeaseSql::new(outbox, token);
+        leases.make(&session, deadline).await?;
         Ok(Self {
             session,
             sent,
@@ -75,6 +83,8 @@ impl PgSettler {
             quarantine,
             pending,
             heartbeat: Heartbeat::new(outbox),
+            leases,
+            token,
             outbox: outbox.clone(),
             deadline,
         })
@@ -100,8 +110,14 @@ impl PgSettler {
         if batch.retry.is_empty() {
             return Ok(HashSet::new());
         }
-        let parameters: [&(dyn ToSql + Sync); 4] =
-            [&batch.retry, &batch.delays, &batch.attempts, &batch.errors];
+        let parameters: [&(dyn ToSql + Sync); 6] = [
+            &batch.retry,
+            &batch.delays,
+            &batch.attempts,
+            &batch.errors,
+            &self.token,
+            &batch.retry_in,
+        ];
         self.run(&self.retry, &parameters).await
     }
 
@@ -111,9 +127,29 @@ impl PgSettler {
         }
         self.run(
             &self.quarantine,
-            &[&batch.unfit, &batch.classes, &batch.reasons],
+            &[
+                &batch.unfit,
+                &batch.classes,
+                &batch.reasons,
+                &self.token,
+                &batch.unfit_in,
+            ],
         )
         .await
+    }
+}
+
+impl PgSettler {
+    /// Which of their partitions this relay owns; asked only if it matters.
+    async fn owned(&self, rest: &[&Settlement]) -> Result<PartitionSet, StoreError> {
+        let guarded = rest.iter().filter(|one| !one.verdict.is_anybody_s());
+        let partitions: PartitionSet = guarded.map(|one| one.partition).collect();
+        if partitions.is_empty() {
+            return Ok(partitions);
+        }
+        self.leases
+            .owned(&self.session, self.deadline, &partitions)
+            .await
     }
 }
 
@@ -142,8 +178,12 @@ impl Settler for PgSettler {
         }
         let left: Vec<i64> = rest.iter().map(|settlement| settlement.id.0).collect();
         let pending = self.run(&self.pending, &[&left]).await?;
+        let owned = self.owned(&rest).await?;
         for settlement in rest {
-            if pending.contains(&settlement.id.0) {
+            let may = settlement.verdict.is_anybody_s() || owned.contains(settlement.partition);
+            if pending.contains(&settlement.id.0) && !may {
+                report.disowned.push(name(settlement));
+            } else if pending.contains(&settlement.id.0) {
                 report.locked.push(settlement.ticket);
             } else {
                 report.gone.push(name(settlement));
@@ -152,7 +192,7 @@ impl Settler for PgSettler {
         Ok(report)
     }
 
-    async fn announce(&mut self, sign: &Announcement) -> Result<(), StoreError> {
+    async fn announce(&mut self, sign: &Announcement) -> Result<bool, StoreError> {
         self.heartbeat
             .announce(&self.session, self.deadline, sign)
             .await
@@ -162,13 +202,27 @@ impl Settler for PgSettler {
         sweep(&self.session, &self.outbox, self.deadline, stretch).await
     }
 
+    async fn leases(&mut self) -> Result<Leases, StoreError> {
+        self.leases.look(&self.session, self.deadline).await
+    }
+
+    async fn take(&mut self, take: &Take) -> Result<(), StoreError> {
+        self.leases.take(&self.session, self.deadline, take).await
+    }
+
+    async fn release(&mut self, partitions: &PartitionSet) -> Result<(), StoreError> {
+        self.leases
+            .release(&self.session, self.deadline, partitions)
+            .await
+    }
+
     async fn measure(&mut self) -> Result<Measures, StoreError> {
         measures(&self.session, &self.outbox, self.deadline).await
     }
 
-    async fn withdraw(&mut self, instance: Uuid) -> Result<(), StoreError> {
+    async fn withdraw(&mut self) -> Result<(), StoreError> {
         self.heartbeat
-            .withdraw(&self.session, self.deadline, instance)
+            .withdraw(&self.session, self.deadline, self.token)
             .await
     }
 
@@ -217,11 +271,15 @@ fn ids(rows: &[Row]) -> Result<HashSet<i64>, StoreError> {
 struct Batch {
     sent: Vec<i64>,
     retry: Vec<i64>,
+    /// Partitions.
+    retry_in: Vec<i16>,
     /// Seconds.
     delays: Vec<f64>,
     attempts: Vec<i32>,
     errors: Vec<String>,
     unfit: Vec<i64>,
+    /// Partitions.
+    unfit_in: Vec<i16>,
     classes: Vec<&'static str>,
     reasons: Vec<String>,
 }
@@ -229,8 +287,10 @@ struct Batch {
 impl Batch {
     fn of(settlements: &[Settlement]) -> Self {
         let mut batch = Self::default();
-        for (RowId(id), verdict) in latest(settlements) {
-            match verdict {
+        for settlement in latest(settlements) {
+            let RowId(id) = settlement.id;
+            let partition = numbers([settlement.partition].into_iter());
+            match &settlement.verdict {
                 Verdict::Sent(_) => batch.sent.push(id),
                 Verdict::RetryAt {
                     delay,
@@ -239,6 +299,7 @@ impl Batch {
                     ..
                 } => {
                     batch.retry.push(id);
+                    batch.retry_in.extend(partition);
                     batch.delays.push(delay.as_secs_f64());
                     batch
                         .attempts
@@ -247,6 +308,7 @@ impl Batch {
                 }
                 Verdict::Quarantine(unfit) => {
                     batch.unfit.push(id);
+                    batch.unfit_in.extend(partition);
                     batch.classes.push(unfit.class.as_str());
                     batch.reasons.push(storable(&unfit.reason));
                 }
@@ -257,7 +319,7 @@ impl Batch {
 }
 
 /// Of several waits of one row in a batch only the last counts.
-fn latest(settlements: &[Settlement]) -> Vec<(RowId, &Verdict)> {
+fn latest(settlements: &[Settlement]) -> Vec<&Settlement> {
     let wait = |s: &&Settlement| matches!(s.verdict, Verdict::RetryAt { .. });
     let waits: HashMap<RowId, Ticket> = settlements
         .iter()
@@ -265,11 +327,7 @@ fn latest(settlements: &[Settlement]) -> Vec<(RowId, &Verdict)> {
         .map(|s| (s.id, s.ticket))
         .collect();
     let counts = |s: &&Settlement| !wait(s) || waits.get(&s.id) == Some(&s.ticket);
-    settlements
-        .iter()
-        .filter(counts)
-        .map(|s| (s.id, &s.verdict))
-        .collect()
+    settlements.iter().filter(counts).collect()
 }
 
 /// `text` cannot hold U+0000.

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicI32, Ordering};
 use std::time::Duration;
 
 use tokio_postgres::types::{ToSql, Type};
+use uuid::Uuid;
 
 use super::connect::{connect, resolve};
 use super::direct::Direct;
@@ -39,8 +40,10 @@ pub struct PgStore {
     pub max_message_size: u64,
     /// Who this is, for `application_name`.
     pub instance: String,
+    /// Token of this relay, which owns partitions by it.
+    pub token: Uuid,
     /// Backend of the last reading session of this process: it may outlive a broken network,
-    /// and holds the watch.
+    /// and keep the gate.
     pub last_reader: Arc<AtomicI32>,
     /// That no pooler in transaction mode stands between.
     pub direct: Direct,
@@ -118,7 +121,13 @@ impl Store for PgStore {
     async fn open_settler(&self) -> Result<PgSettler, StoreError> {
         self.direct.ascertain(self).await?;
         let session = self.session("settler").await?;
-        let opening = PgSettler::open(session, &self.outbox, self.on_sent, self.deadline());
+        let opening = PgSettler::open(
+            session,
+            &self.outbox,
+            self.on_sent,
+            self.token,
+            self.deadline(),
+        );
         self.prepared(opening).await
     }
 }

@@ -42,6 +42,7 @@ pub(super) async fn sweep(
         last: get(row, 1)?,
         young: get(row, 2)?,
         removed,
+        top: get::<Option<i64>>(row, 5)?.unwrap_or(0),
         held: old.saturating_sub(removed),
     })
 }
@@ -60,6 +61,6 @@ fn sql(outbox: &Outbox) -> String {
          removed AS (DELETE FROM {relation} AS m USING target WHERE m.id = target.id RETURNING 1) \
          SELECT count(*), max(id), coalesce(bool_or(sent_at >= (SELECT at FROM cutoff)), false), \
            count(*) FILTER (WHERE sent_at < (SELECT at FROM cutoff)), \
-           (SELECT count(*) FROM removed) FROM looked"
+           (SELECT count(*) FROM removed), (SELECT max(id) FROM {relation}) FROM looked"
     )
 }

@@ -22,18 +22,20 @@ pub fn sign(instance: u128) -> Announcement {
         database: ("connected".to_owned(), String::new()),
         broker: ("connected".to_owned(), String::new()),
         last_confirm: None,
+        lease: Duration::from_secs(15),
         partitions: 256,
     }
 }
 
 async fn a_sign_of_life_is_written_and_renewed<S: Stage>(stage: &S) {
     let mut settler = settler(stage).await;
-    settler.announce(&sign(1)).await.expect("written");
+    assert!(settler.announce(&sign(1)).await.expect("written"));
     let told = Announcement {
         ready: false,
         waits_for: Some("broker blocked: memory".to_owned()),
         broker: ("blocked".to_owned(), "memory".to_owned()),
         last_confirm: Some(Duration::from_secs(90)),
+        lease: Duration::from_millis(2_500),
         partitions: 3,
         ..sign(1)
     };
@@ -52,11 +54,10 @@ async fn a_sign_of_life_is_written_and_renewed<S: Stage>(stage: &S) {
 
 async fn a_relay_that_stops_takes_back_its_own_sign_only<S: Stage>(stage: &S) {
     let mut settler = settler(stage).await;
-    settler.announce(&sign(1)).await.expect("written");
+    assert!(settler.announce(&sign(1)).await.expect("written"));
     settler.announce(&sign(2)).await.expect("written");
-    let first = sign(1).instance;
-    settler.withdraw(first).await.expect("taken back");
-    settler.withdraw(first).await.expect("harmless");
+    settler.withdraw().await.expect("taken back");
+    settler.withdraw().await.expect("harmless");
     let alive = stage.alive().await;
     let alive: Vec<_> = alive.iter().map(|sign| sign.instance).collect();
     assert_eq!(alive, [sign(2).instance]);

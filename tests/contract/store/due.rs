@@ -8,7 +8,7 @@ use outbox_relay::relay::rules::{PartitionSet, ReadRequest};
 use outbox_relay::store::Settler;
 
 use super::settling::retry;
-use super::{Due, New, Stage, first, id_set, ids, position, read, reader, settler, since, suite};
+use super::{Due, New, Stage, first, id_set, ids, owner, position, read, reader, since, suite};
 
 suite!(
     a_row_whose_retry_time_came_is_due_once,
@@ -53,7 +53,7 @@ async fn comes_once<S: Stage>(stage: &S, due: Due) {
 
 async fn a_row_whose_time_has_not_come_is_not_due<S: Stage>(stage: &S) {
     let rows = stage.commit_each([New::small(), scheduled()]).await;
-    let (mut reader, mut settler) = (reader(stage).await, settler(stage).await);
+    let (mut reader, mut settler) = (reader(stage).await, owner(stage).await);
     let start = position(&mut reader).await;
     let wait = Duration::from_secs(3600);
     settler

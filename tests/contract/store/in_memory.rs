@@ -6,6 +6,8 @@ use outbox_relay::message::{Body, OutboxRow, RowId};
 use outbox_relay::store::Announcement;
 use outbox_relay::store::memory::{MemoryStore, Table};
 
+use uuid::Uuid;
+
 use super::{Due, MAX_MESSAGE_SIZE, New, Quarantined, Stage, Stored};
 
 pub struct InMemory(MemoryStore);
@@ -16,7 +18,7 @@ impl Stage for InMemory {
     type Lock = RowId;
 
     async fn new() -> Self {
-        let store = MemoryStore::default();
+        let store = MemoryStore::default().of(Uuid::from_u128(1));
         store.with(|table| {
             table.max_message_size = MAX_MESSAGE_SIZE;
             table.successors_wait = true;
@@ -112,9 +114,12 @@ impl Stage for InMemory {
         })
     }
 
+    async fn settler_of(&self, relay: u128) -> MemoryStore {
+        self.0.of(Uuid::from_u128(relay))
+    }
+
     async fn alive(&self) -> Vec<Announcement> {
-        self.0
-            .with(|table| table.instances.values().cloned().collect())
+        self.0.with(|table| table.leases.signs().cloned().collect())
     }
 }
 

@@ -4,6 +4,7 @@ mod alive;
 mod bodies;
 mod due;
 mod in_memory;
+mod leasing;
 mod on_postgres;
 mod postgres_only;
 mod reading;
@@ -16,8 +17,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use outbox_relay::message::{Body, RowId};
-use outbox_relay::relay::rules::{Fetched, Found, PartitionSet, Position, ReadRequest, Reading};
-use outbox_relay::store::{Announcement, Reader, Store};
+use outbox_relay::relay::rules::{
+    Fetched, Found, PartitionSet, Position, ReadRequest, Reading, Take,
+};
+use outbox_relay::store::{Announcement, Reader, Settler, Store};
 use tokio::sync::Notify;
 use tokio::time::timeout;
 
@@ -122,6 +125,8 @@ pub trait Stage: Sized {
     async fn fall_due(&self, due: Due, ids: &[RowId]);
     async fn stored(&self, id: RowId) -> Option<Stored>;
     async fn quarantined(&self, id: RowId) -> Option<Quarantined>;
+    /// A settler of the relay with this number.
+    async fn settler_of(&self, relay: u128) -> SettlerOf<Self>;
     /// Signs of life, by instance.
     async fn alive(&self) -> Vec<Announcement>;
 
@@ -179,6 +184,18 @@ pub async fn reader<S: Stage>(stage: &S) -> ReaderOf<S> {
 pub async fn settler<S: Stage>(stage: &S) -> SettlerOf<S> {
     let opening = timeout(PATIENCE, stage.store().open_settler()).await;
     opening.expect("in time").expect("a settler")
+}
+
+/// The settler of a relay that owns everything.
+pub async fn owner<S: Stage>(stage: &S) -> SettlerOf<S> {
+    let mut settler = settler(stage).await;
+    settler.announce(&alive::sign(1)).await.expect("a sign");
+    let all = Take {
+        dead: Vec::new(),
+        limit: PartitionSet::ALL.len(),
+    };
+    settler.take(&all).await.expect("everything");
+    settler
 }
 
 pub async fn read<R: Reader>(reader: &mut R, request: &ReadRequest) -> Reading {

@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use outbox_relay::config::{DatabaseSection, DatabaseTarget, OnSent, Secret, Successors};
 use outbox_relay::message::RowId;
-use outbox_relay::store::Announcement;
 use outbox_relay::store::postgres::ident::Outbox;
+use outbox_relay::store::postgres::settler::PgSettler;
 use outbox_relay::store::postgres::store::PgStore;
+use outbox_relay::store::{Announcement, Store};
 use tokio_postgres::Client;
 
 use super::{Due, MAX_MESSAGE_SIZE, New, Quarantined, Stage, Stored};
@@ -45,6 +46,7 @@ impl OnPostgres {
             statement_timeout: Duration::from_secs(30),
             max_message_size: MAX_MESSAGE_SIZE as u64,
             instance: "test".to_owned(),
+            token: uuid::Uuid::from_u128(1),
             last_reader: std::sync::Arc::default(),
             direct: Default::default(),
         };
@@ -175,10 +177,19 @@ impl Stage for OnPostgres {
         })
     }
 
+    async fn settler_of(&self, relay: u128) -> PgSettler {
+        let store = PgStore {
+            token: uuid::Uuid::from_u128(relay),
+            ..self.store.clone()
+        };
+        store.open_settler().await.expect("a settler")
+    }
+
     async fn alive(&self) -> Vec<Announcement> {
         let select = "SELECT instance, name, version, ready, waits_for, database_state, \
              database_reason, broker_state, broker_reason, partitions, \
-             EXTRACT(epoch FROM clock_timestamp() - last_confirm_at)::float8 \
+             EXTRACT(epoch FROM clock_timestamp() - last_confirm_at)::float8, \
+             EXTRACT(epoch FROM lease_for)::float8 \
              FROM outbox.instance ORDER BY instance";
         let rows = self.client.query(select, &[]).await.expect(select);
         let read = |row: &tokio_postgres::Row| Announcement {
@@ -191,6 +202,7 @@ impl Stage for OnPostgres {
             broker: (row.get(7), row.get(8)),
             partitions: row.get::<_, i16>(9).unsigned_abs(),
             last_confirm: row.get::<_, Option<f64>>(10).map(Duration::from_secs_f64),
+            lease: Duration::from_secs_f64(row.get(11)),
         };
         rows.iter().map(read).collect()
     }

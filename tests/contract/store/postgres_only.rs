@@ -11,7 +11,7 @@ use tokio::time::timeout;
 use super::alive::sign;
 use super::on_postgres::OnPostgres;
 use super::settling::{quarantine, sent};
-use super::{New, Stage, first, noise, read, reader, settler, told};
+use super::{New, Stage, first, noise, owner, read, reader, settler, told};
 use crate::support::PATIENCE;
 
 /// Inserts payloads given as SQL and returns the bodies that come with a read, and those that
@@ -163,10 +163,7 @@ async fn quarantine_keeps_every_column() {
     let before = whole("message").await;
     assert!(before.is_some());
     let id = outbox_relay::message::RowId(id);
-    let report = settler(&stage)
-        .await
-        .settle(&[quarantine(id, 1, "no")])
-        .await;
+    let report = owner(&stage).await.settle(&[quarantine(id, 1, "no")]).await;
     assert_eq!(report.expect("settled").written.len(), 1);
     assert_eq!(whole("quarantine").await, before);
     assert_eq!(whole("message").await, None);
@@ -177,10 +174,7 @@ async fn a_sent_row_is_deleted_where_the_configuration_says_so() {
     let mut stage = OnPostgres::new().await;
     stage.store.on_sent = OnSent::Delete;
     let rows = stage.commit_small(2).await;
-    let report = settler(&stage)
-        .await
-        .settle(&[sent(rows[0], 1).await])
-        .await;
+    let report = owner(&stage).await.settle(&[sent(rows[0], 1).await]).await;
     assert_eq!(report.expect("settled").written.len(), 1);
     assert_eq!(stage.stored(rows[0]).await, None);
     assert!(stage.stored(rows[1]).await.is_some());
@@ -230,7 +224,7 @@ async fn a_missing_outbox_is_told_as_such() {
 async fn a_database_made_read_only_says_so_when_it_is_written_to() {
     let stage = OnPostgres::new().await;
     let rows = stage.commit_small(1).await;
-    let mut settler = settler(&stage).await;
+    let mut settler = owner(&stage).await;
     let name = &stage.database.name;
     let read_only = format!("ALTER DATABASE {name} SET default_transaction_read_only = on");
     stage
@@ -259,7 +253,7 @@ async fn a_statement_that_takes_too_long_is_told_and_the_session_lives() {
          FOR EACH ROW EXECUTE FUNCTION slow()";
     stage.client.batch_execute(slow).await.expect(slow);
     let rows = stage.commit_small(1).await;
-    let mut settler = settler(&stage).await;
+    let mut settler = owner(&stage).await;
     let error = settler.settle(&[sent(rows[0], 1).await]).await;
     let error = error.expect_err("it sleeps");
     assert!(matches!(error, StoreError::TimedOut(_)), "{error}");
@@ -274,7 +268,7 @@ async fn a_locked_table_is_told_as_busy_and_the_session_lives() {
     let mut stage = OnPostgres::new().await;
     stage.store.statement_timeout = Duration::from_millis(300);
     let rows = stage.commit_small(1).await;
-    let mut settler = settler(&stage).await;
+    let mut settler = owner(&stage).await;
     let locker = stage.database.connect().await;
     let lock = "BEGIN; LOCK TABLE outbox.message IN EXCLUSIVE MODE";
     locker.batch_execute(lock).await.expect(lock);
@@ -346,7 +340,7 @@ async fn a_refused_sign_of_life_leaves_the_session_usable() {
     let stage = OnPostgres::new().await;
     let rows = stage.commit_small(1).await;
     let mut settler = settler(&stage).await;
-    let drop = "DROP TABLE outbox.instance";
+    let drop = "ALTER TABLE outbox.instance RENAME TO away";
     stage.client.batch_execute(drop).await.expect("dropped");
     let refused = settler.announce(&sign(1)).await;
     assert!(matches!(refused, Err(StoreError::Schema(_))), "{refused:?}");

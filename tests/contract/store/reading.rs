@@ -8,7 +8,7 @@ use outbox_relay::relay::rules::{Found, Partition, PartitionSet, ReadRequest};
 use outbox_relay::store::Settler;
 
 use super::settling::{quarantine, retry, sent};
-use super::{New, Stage, first, id_set, ids, position, read, reader, settler, since, suite};
+use super::{New, Stage, first, id_set, ids, owner, position, read, reader, since, suite};
 
 suite!(
     a_first_read_pages_through_everything_and_brings_no_news,
@@ -284,7 +284,7 @@ async fn rows_of_other_partitions_are_walked_over<S: Stage>(stage: &S) {
 
 async fn a_waiting_row_says_how_long_it_waits<S: Stage>(stage: &S) {
     let rows = stage.commit_small(2).await;
-    let (mut reader, mut settler) = (reader(stage).await, settler(stage).await);
+    let (mut reader, mut settler) = (reader(stage).await, owner(stage).await);
     let wait = Duration::from_secs(3600);
     settler
         .settle(&[retry(rows[0], 1, wait, 0)])
@@ -301,7 +301,7 @@ async fn what_was_settled_is_no_longer_pending<S: Stage>(stage: &S) {
     let mut reader = reader(stage).await;
     let start = position(&mut reader).await;
     let rows = stage.commit_small(3).await;
-    let mut settler = settler(stage).await;
+    let mut settler = owner(stage).await;
     settler
         .settle(&[sent(rows[1], 1).await])
         .await
@@ -315,7 +315,7 @@ async fn a_row_behind_a_quarantined_one_of_its_key_says_so<S: Stage>(stage: &S) 
     let keys = ["a", "a", "a", "b"].map(New::of);
     let rows = stage.commit_each(keys).await;
     let unordered = stage.commit_small(1).await[0];
-    let (mut reader, mut settler) = (reader(stage).await, settler(stage).await);
+    let (mut reader, mut settler) = (reader(stage).await, owner(stage).await);
     let settled = settler.settle(&[quarantine(rows[1], 1, "bad")]).await;
     settled.expect("settled");
     let page = read(&mut reader, &first()).await.page;

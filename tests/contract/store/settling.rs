@@ -5,10 +5,10 @@ use std::time::Duration;
 use outbox_relay::broker::memory::MemoryBroker;
 use outbox_relay::broker::{Broker, Channel, Confirmed, Link, Outcome};
 use outbox_relay::message::{ReasonClass, RowId, Unfit};
-use outbox_relay::relay::rules::{SettleReport, Settlement, Ticket, Verdict};
+use outbox_relay::relay::rules::{Partition, SettleReport, Settlement, Ticket, Verdict};
 use outbox_relay::store::Settler;
 
-use super::{New, Quarantined, SettlerOf, Stage, Stored, settler, suite};
+use super::{New, Quarantined, SettlerOf, Stage, Stored, owner, suite};
 use crate::rows::publication;
 
 suite!(
@@ -41,6 +41,7 @@ async fn proof() -> Confirmed {
 pub async fn sent(id: RowId, ticket: u64) -> Settlement {
     Settlement {
         id,
+        partition: Partition(0),
         ticket: Ticket(ticket),
         verdict: Verdict::Sent(proof().await),
     }
@@ -49,6 +50,7 @@ pub async fn sent(id: RowId, ticket: u64) -> Settlement {
 pub fn retry(id: RowId, ticket: u64, delay: Duration, attempts: u32) -> Settlement {
     Settlement {
         id,
+        partition: Partition(0),
         ticket: Ticket(ticket),
         verdict: Verdict::RetryAt {
             delay,
@@ -62,6 +64,7 @@ pub fn retry(id: RowId, ticket: u64, delay: Duration, attempts: u32) -> Settleme
 pub fn quarantine(id: RowId, ticket: u64, reason: &str) -> Settlement {
     Settlement {
         id,
+        partition: Partition(0),
         ticket: Ticket(ticket),
         verdict: Verdict::Quarantine(Unfit {
             class: ReasonClass::TooLarge,
@@ -89,7 +92,7 @@ fn written(rows: &[(RowId, u64)]) -> SettleReport {
 const HOUR: Duration = Duration::from_secs(3600);
 
 async fn with_rows<S: Stage>(stage: &S, count: usize) -> (Vec<RowId>, SettlerOf<S>) {
-    (stage.commit_small(count).await, settler(stage).await)
+    (stage.commit_small(count).await, owner(stage).await)
 }
 
 async fn what_was_confirmed_is_marked_sent<S: Stage>(stage: &S) {
@@ -121,7 +124,7 @@ async fn a_row_that_was_quarantined_is_moved<S: Stage>(stage: &S) {
         ..New::large(3000)
     };
     let row = stage.commit_each([new.clone()]).await[0];
-    let mut settler = settler(stage).await;
+    let mut settler = owner(stage).await;
     let report = settle(
         &mut settler,
         vec![quarantine(row, 1, "3000 bytes, at most 2")],

@@ -61,6 +61,7 @@ async fn what_was_sent_long_ago_is_removed_and_nothing_else<S: Stage>(stage: &S)
         removed: 3,
         held: 0,
         young: false,
+        top: ids[5].0,
     };
     assert_eq!(swept, expected);
     assert_eq!(left(stage, &ids).await, [1, 3, 5]);

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::super::gate::{Refused, Traveller};
 use super::super::ledger::{Fate, State};
-use super::super::{ChannelNo, SettleReport, Settlement, Ticket, Verdict};
+use super::super::{ChannelNo, Partition, SettleReport, Settlement, Ticket, Verdict};
 use super::{Exchange, Flow};
 use crate::broker::{ChannelLost, LossCause, Outcome};
 use crate::message::{ReasonClass, RowId, Unfit};
@@ -64,10 +64,12 @@ impl Flow {
     pub fn judged(&mut self, channel: ChannelNo, outcomes: Vec<(RowId, Outcome)>, now: Moment) {
         for (id, outcome) in outcomes {
             self.channels.judged(channel);
-            let gates = self
-                .ledger
-                .get(id)
-                .map(|entry| [entry.exchange, entry.destination]);
+            let entry = self.ledger.get(id);
+            let gates = entry.map(|entry| [entry.exchange, entry.destination]);
+            if !matches!(outcome, Outcome::Confirmed(_)) && self.is_strangers(id) {
+                self.drop_stranger(id);
+                continue;
+            }
             match outcome {
                 Outcome::Confirmed(proof) => {
                     let ticket = self.settle(id, Verdict::Sent(proof));
@@ -92,7 +94,8 @@ impl Flow {
     /// A channel ended. What was in flight on it is unknown: it stays pending and keeps its order.
     pub fn lost(&mut self, channel: ChannelNo, lost: ChannelLost, now: Moment) {
         self.channels.lost(channel);
-        let ChannelLost { cause, unknown } = lost;
+        let ChannelLost { cause, mut unknown } = lost;
+        self.forget_strangers(&mut unknown);
         for id in &unknown {
             self.ledger.set_state(*id, State::Ready);
         }
@@ -113,6 +116,16 @@ impl Flow {
             }
             LossCause::Connection { .. } => self.send_again(unknown.into_iter()),
         }
+    }
+
+    /// Handed to a channel, and not published because the lease might have been over by then.
+    pub fn unsent(&mut self, channel: ChannelNo, mut ids: Vec<RowId>) {
+        for id in &ids {
+            self.channels.judged(channel);
+            self.ledger.set_state(*id, State::Ready);
+        }
+        self.forget_strangers(&mut ids);
+        self.send_again(ids.into_iter());
     }
 
     /// These go next, in this order.
@@ -141,6 +154,7 @@ impl Flow {
         for (id, ticket) in &report.written {
             self.written(*id, *ticket);
         }
+        self.disowned(report);
         for (id, ticket) in &report.gone {
             match self.ledger.get(*id).map(|entry| entry.fate) {
                 Some(Fate::Waits) => self.vanished(*id),
@@ -176,8 +190,11 @@ impl Flow {
     pub(super) fn settle(&mut self, id: RowId, verdict: Verdict) -> Ticket {
         self.tickets += 1;
         let ticket = Ticket(self.tickets);
+        let entry = self.ledger.get(id);
+        let partition = entry.map_or(Partition(0), |entry| entry.partition);
         self.settlements.push(Settlement {
             id,
+            partition,
             ticket,
             verdict,
         });

@@ -5,6 +5,7 @@
 //! `now` where they need it. The shell around it (`relay::engine`) does what it is told.
 
 mod judge;
+mod own;
 mod publish;
 mod read;
 mod successors;
@@ -87,6 +88,14 @@ pub struct Flow {
     rules: Rules,
     jitter: Jitter,
     owned: PartitionSet,
+    /// What is being handed over: nothing of it is published any more.
+    leaving: PartitionSet,
+    /// Handed over, as far as this relay is concerned.
+    released: PartitionSet,
+    /// Given up while a read was under way, whose answer may be older than what others did.
+    stale: PartitionSet,
+    /// Nothing is published from here on, unless the lease is renewed.
+    fence: Moment,
     coverage: Coverage,
     ledger: Ledger,
     lanes: Lanes,
@@ -144,6 +153,10 @@ impl Flow {
             rules,
             jitter,
             owned: PartitionSet::NONE,
+            leaving: PartitionSet::NONE,
+            released: PartitionSet::NONE,
+            stale: PartitionSet::NONE,
+            fence: Moment::ORIGIN,
             coverage: Coverage::default(),
             ledger: Ledger::default(),
             lanes: Lanes::default(),
@@ -174,13 +187,6 @@ impl Flow {
         }
     }
 
-    /// These partitions are this relay's from now on: their pending rows are looked for from
-    /// the beginning.
-    pub fn own(&mut self, partitions: PartitionSet) {
-        self.owned = partitions;
-        self.coverage.restart(partitions);
-    }
-
     /// From now on attempts are repeated by these rules. What bounds memory and channels stays as
     /// it is.
     pub fn retry_by(&mut self, limits: &FlowLimits) {
@@ -204,13 +210,14 @@ impl Flow {
         self.rules.default_content_type = content_type;
         self.can_read = true;
         self.reading = None;
+        self.stale = PartitionSet::NONE;
         self.quiet = false;
         self.coverage.restart(self.owned);
         self.refetch();
     }
 
-    /// The reading connection is gone, and with it the right to publish: another relay may go on
-    /// from here. What is not under way is forgotten; it is found again in the table.
+    /// The reading connection is gone. What is not under way is forgotten; it is found again in
+    /// the table.
     pub fn reader_lost(&mut self) {
         self.can_read = false;
         self.reading = None;
@@ -223,9 +230,13 @@ impl Flow {
         self.exchanges
             .retain(|_, exchange| matches!(exchange, Exchange::Exists));
         self.lanes = Lanes::default();
-        let mut under_way = self.ledger.keep_under_way();
-        under_way.sort_unstable_by_key(|(id, ..)| *id);
-        for (id, lane, hold) in under_way {
+        self.ledger.keep_under_way(&PartitionSet::ALL);
+        self.hold_again(&PartitionSet::ALL);
+    }
+
+    /// What is under way of these partitions holds its place in its lane, and nothing else does.
+    fn hold_again(&mut self, of: &PartitionSet) {
+        for (id, lane, hold) in self.ledger.holds(of) {
             match hold {
                 Hold::Turn => {
                     let waiting = self.lanes.waiting_or_new(lane);
@@ -237,9 +248,15 @@ impl Flow {
         }
     }
 
-    /// Nothing is published without the means to mark it.
+    /// Nothing is published without the means to mark it, nor before the lease is confirmed anew.
     pub fn settler(&mut self, ready: bool) {
         self.can_settle = ready;
+        if !ready {
+            self.fence = Moment::ORIGIN;
+            // Whether that was written down is not known.
+            self.leaving = self.leaving();
+            self.released = PartitionSet::NONE;
+        }
     }
 
     /// A connection to the broker stands; nothing is known about it yet but its frame size.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::super::gate::{Passage, Traveller, exchange_gate};
 use super::super::ledger::{Content, Entry, State};
-use super::super::{ChannelNo, Fetched, Lane};
+use super::super::{ChannelNo, Fetched, Lane, Tenet, holds};
 use super::judge::Refusal;
 use super::read::{FETCH_BYTES, FETCH_ROWS};
 use super::{Exchange, Flow};
@@ -19,7 +19,7 @@ impl Flow {
     /// flight from here on.
     pub fn publications(&mut self, now: Moment) -> Batches {
         let mut batches = Batches::new();
-        if !self.may_publish() {
+        if !self.may_publish(now) {
             return batches;
         }
         self.send_alone(now, &mut batches);
@@ -154,11 +154,12 @@ impl Flow {
         }
     }
 
-    fn may_publish(&self) -> bool {
+    fn may_publish(&self, now: Moment) -> bool {
+        let fenced = now < self.fence || !holds(Tenet::Fence);
         // A crash sends again what is not written down: not more than another window of it.
         let backlog = self.ledger.settling() < self.limits.max_in_flight;
         let allowed = self.can_read && self.can_settle && !self.draining;
-        allowed && self.linked && self.heard && !self.blocked && backlog
+        allowed && fenced && self.linked && self.heard && !self.blocked && backlog
     }
 
     /// A gate whose probe does not come back gets another: the row may have been deleted, or be

@@ -51,7 +51,8 @@ impl Flow {
                 .min(FETCH_BYTES);
             return Some(Request::Fetch { ids, room });
         }
-        if self.draining || self.read_due().is_none_or(|at| at > now) {
+        let waits = self.draining || self.owned.is_empty();
+        if waits || self.read_due().is_none_or(|at| at > now) {
             return None;
         }
         Some(Request::Read(self.begin_read(now)))
@@ -120,7 +121,8 @@ impl Flow {
     /// When the next read is due, as far as memory goes: at once while there is room, at the
     /// next poll otherwise, so that the snapshot stays fresh.
     pub(super) fn read_due(&self) -> Option<Moment> {
-        if self.reading.is_some() || self.fetching || !self.can_read || !self.linked {
+        let idle = !self.can_read || !self.linked || self.owned.is_empty();
+        if self.reading.is_some() || self.fetching || idle {
             return None;
         }
         let Some(last) = self.last_read else {

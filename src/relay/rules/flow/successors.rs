@@ -31,6 +31,7 @@ impl Flow {
         let [exchange, destination] = gates_of(found.exchange(), found.routing_key());
         let entry = Entry {
             lane,
+            partition: found.partition,
             state: State::Queued,
             content: Content::Spent,
             exchange,

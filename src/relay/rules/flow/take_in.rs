@@ -6,7 +6,7 @@ use super::super::coverage::Step;
 use super::super::gate::{Traveller, gates_of};
 use super::super::lane::Shelf;
 use super::super::ledger::{Content, Entry, Fate, State};
-use super::super::{Found, Lane, Reading, Verdict};
+use super::super::{Found, Lane, Reading, Tenet, Verdict, holds};
 use super::Flow;
 use crate::message::{OutboxRow, Publication, RowId, Unfit};
 use crate::runtime::Moment;
@@ -26,6 +26,7 @@ impl Flow {
             return;
         }
         self.reading = None;
+        let stale = std::mem::take(&mut self.stale);
         self.last_read = Some(now);
         self.heard = true;
         if let Some(from) = self.gates.bar(&reading.pauses) {
@@ -51,7 +52,10 @@ impl Flow {
         found.extend(due.into_iter().map(|row| (Origin::Due, row)));
         // What lies beyond undelivered news is walked over again, after it.
         found.retain(|(_, row)| more_news_from.is_none_or(|first| row.id().0 < first));
-        found.sort_by_key(|(_, row)| row.id());
+        found.retain(|(_, row)| !stale.contains(row.partition));
+        if holds(Tenet::OrderById) {
+            found.sort_by_key(|(_, row)| row.id());
+        }
         for (origin, row) in found {
             self.consider(origin, row, now);
         }
@@ -66,7 +70,7 @@ impl Flow {
 
     fn consider(&mut self, origin: Origin, found: Found, now: Moment) {
         let (id, lane) = (found.id(), found.lane(self.limits.ordered));
-        if !self.owned.contains(found.partition) {
+        if !self.owned.contains(found.partition) || self.coverage.awaits(found.partition) {
             return;
         }
         if self.ledger.contains(id) {
@@ -193,7 +197,7 @@ impl Flow {
 
     fn enter(&mut self, found: Found, lane: Lane, gates: [u64; 2], waiting_since: Moment) {
         let [exchange, destination] = gates;
-        let id = found.id();
+        let (id, partition) = (found.id(), found.partition);
         let (content, attempts, unfit) = match found.into_row() {
             Ok(row) => self.validate(&row),
             Err((row, stored)) => {
@@ -205,6 +209,7 @@ impl Flow {
         let (missed, fate) = (false, Fate::Open);
         let entry = Entry {
             lane,
+            partition,
             state,
             content,
             exchange,

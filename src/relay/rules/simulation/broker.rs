@@ -25,10 +25,9 @@ struct Wire {
     unconfirmed: Vec<(RowId, String)>,
 }
 
-/// The broker.
+/// The broker, as all relays share it.
+#[derive(Default)]
 pub(super) struct Broker {
-    wires: Vec<Wire>,
-    pub(super) linked: bool,
     /// Exchanges that do not exist at the moment.
     pub(super) missing: HashSet<String>,
     /// Routing keys that lead nowhere at the moment.
@@ -41,16 +40,17 @@ pub(super) struct Broker {
     pub(super) delivered: Vec<RowId>,
 }
 
-impl Broker {
+/// One relay's connection to it.
+pub(super) struct Connection {
+    wires: Vec<Wire>,
+    pub(super) linked: bool,
+}
+
+impl Connection {
     pub(super) fn new(channels: usize) -> Self {
         Self {
             wires: (0..channels).map(|_| Wire::default()).collect(),
             linked: false,
-            missing: HashSet::new(),
-            unbound: HashSet::new(),
-            full: HashSet::new(),
-            silent: HashSet::new(),
-            delivered: Vec::new(),
         }
     }
 
@@ -71,10 +71,10 @@ impl Broker {
     }
 
     /// The broker works off the next publication of a channel. It may close the channel.
-    pub(super) fn work(&mut self, no: usize) -> Option<ChannelLost> {
+    pub(super) fn work(&mut self, no: usize, broker: &mut Broker) -> Option<ChannelLost> {
         let publication = self.wires[no].sent.pop_front()?;
         let (id, key) = (publication.id(), publication.routing_key().as_str());
-        if self.missing.contains(publication.exchange().as_str()) {
+        if broker.missing.contains(publication.exchange().as_str()) {
             self.wires[no].sent.push_front(publication);
             return Some(self.close(no, 404));
         }
@@ -82,17 +82,17 @@ impl Broker {
             self.wires[no].sent.push_front(publication);
             return Some(self.close(no, 406));
         }
-        if self.silent.contains(key) {
-            self.delivered.push(id);
+        if broker.silent.contains(key) {
+            broker.delivered.push(id);
             self.wires[no].unconfirmed.push((id, key.to_owned()));
             return None;
         }
-        let fate = if self.unbound.contains(key) {
+        let fate = if broker.unbound.contains(key) {
             Fate::NoRoute
-        } else if self.full.contains(key) {
+        } else if broker.full.contains(key) {
             Fate::Refused
         } else {
-            self.delivered.push(id);
+            broker.delivered.push(id);
             Fate::Routed
         };
         self.wires[no].decided.push((id, fate));
@@ -100,8 +100,13 @@ impl Broker {
     }
 
     /// The relay hears of one decided publication, not always the oldest.
-    pub(super) fn report(&mut self, no: usize, dice: &mut Dice) -> Option<(RowId, Outcome)> {
-        let silent = &self.silent;
+    pub(super) fn report(
+        &mut self,
+        no: usize,
+        broker: &Broker,
+        dice: &mut Dice,
+    ) -> Option<(RowId, Outcome)> {
+        let silent = &broker.silent;
         let Wire {
             unconfirmed,
             decided,
@@ -154,13 +159,18 @@ impl Broker {
     }
 
     /// The channel is gone; what the broker had taken from the wire it keeps.
-    pub(super) fn cut(&mut self, no: usize, dice: &mut Dice) -> Option<ChannelLost> {
+    pub(super) fn cut(
+        &mut self,
+        no: usize,
+        broker: &mut Broker,
+        dice: &mut Dice,
+    ) -> Option<ChannelLost> {
         if !self.wires[no].open {
             return None;
         }
         let taken = dice.below(self.wires[no].sent.len() + 1);
         for _ in 0..taken {
-            if let Some(lost) = self.work(no) {
+            if let Some(lost) = self.work(no, broker) {
                 let cause = LossCause::Connection {
                     reason: "simulated".to_owned(),
                 };

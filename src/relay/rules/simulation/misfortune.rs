@@ -1,26 +1,25 @@
 //! What goes wrong.
 
 use std::collections::HashSet;
+use std::time::Duration;
 
 use super::dice::Dice;
-use super::world::{Settling, World, new_flow};
+use super::node::Node;
+use super::world::World;
 use crate::message::RowId;
-use crate::relay::rules::{Pause, SettleReport, Settlement, Ticket, Verdict};
+use crate::relay::rules::Pause;
 
 impl World {
-    pub(super) fn misfortune(&mut self, dice: &mut Dice) {
+    pub(super) fn misfortune(&mut self, no: usize, dice: &mut Dice) {
         if self.calm {
             return;
         }
-        match dice.below(13) {
-            0 => self.cut_link(dice),
-            1 => self.crash(dice),
-            2 => {
-                self.errand = None;
-                self.flow.reader_lost();
-                self.flow.reader_ready("application/json");
-            }
-            3 => self.lose_settler(dice),
+        match dice.below(17) {
+            0 => self.cut_link(no, dice),
+            1 => self.crash(no, dice),
+            2 if !self.nodes[no].stopped => self.nodes[no].lose_reader(),
+            3 if !self.nodes[no].stopped => self.nodes[no].lose_settler(&mut self.table, dice),
+            2 | 3 => {}
             4 => toggle(&mut self.broker.missing, "absent"),
             5 => toggle(&mut self.broker.unbound, "nowhere"),
             6 => toggle(&mut self.broker.full, "full"),
@@ -28,87 +27,63 @@ impl World {
             8 => toggle(&mut self.broker.silent, "silent"),
             9 => self.pause(Some("events")),
             10 => self.pause(None),
-            11 => self.decide(dice),
+            11 => self.step_clock(dice),
+            12 | 13 => self.nodes[no].stopped = !self.nodes[no].stopped,
+            14 => self.tell_to_stop(no),
+            15 => self.decide(dice),
             _ => toggle(&mut self.broker.missing, "events"),
         }
     }
 
-    fn cut_link(&mut self, dice: &mut Dice) {
-        self.flow.link_lost();
-        self.questions.clear();
-        self.broker.linked = false;
-        for no in 0..self.broker.channels() {
-            if let Some(lost) = self.broker.cut(no, dice) {
-                self.lose(no, lost);
+    fn cut_link(&mut self, no: usize, dice: &mut Dice) {
+        let node = &mut self.nodes[no];
+        if node.stopped {
+            return;
+        }
+        node.lose_link();
+        for channel in 0..node.connection.channels() {
+            if let Some(lost) = node.connection.cut(channel, &mut self.broker, dice) {
+                node.lose((channel, lost), &mut self.checks, self.now);
             }
         }
     }
 
-    /// The settling connection breaks: the batch may have been written or not, and is settled
-    /// again.
-    fn lose_settler(&mut self, dice: &mut Dice) {
-        let batch = match self.settling.take() {
-            Some(Settling::Asked(batch)) => {
-                if dice.once_in(2) {
-                    self.table.settle(&batch);
-                }
-                batch
-            }
-            Some(Settling::Done(batch, _)) => batch,
-            None => return,
-        };
-        for settlement in batch.into_iter().rev() {
-            self.to_settle.push_front(settlement);
+    /// `kill -9` of a relay, and another comes in its place.
+    fn crash(&mut self, no: usize, dice: &mut Dice) {
+        let new = self.new_node();
+        let old = std::mem::replace(&mut self.nodes[no], new);
+        old.crash(&mut self.table, &mut self.broker, &mut self.checks, dice);
+    }
+
+    /// SIGTERM of one of several: it drains, and is replaced when it has.
+    fn tell_to_stop(&mut self, no: usize) {
+        let node = &mut self.nodes[no];
+        if !node.stopped {
+            node.draining = true;
+            node.flow.drain();
         }
     }
 
-    /// `kill -9` of the relay: all it knew is gone.
-    fn crash(&mut self, dice: &mut Dice) {
-        match self.settling.take() {
-            Some(Settling::Asked(batch)) => {
-                let report = if dice.once_in(2) {
-                    self.table.settle(&batch)
-                } else {
-                    SettleReport::default()
-                };
-                self.unwritten(batch, &report);
-            }
-            Some(Settling::Done(batch, report)) => self.unwritten(batch, &report),
-            None => {}
+    /// A relay that has drained gives everything back and goes; another comes.
+    pub(super) fn replace_stopped(&mut self, no: usize) {
+        if self.nodes[no].is_done() {
+            let new = self.new_node();
+            let old = std::mem::replace(&mut self.nodes[no], new);
+            self.table.leases.withdraw(old.token);
         }
-        for settlement in self.to_settle.drain(..) {
-            if matches!(settlement.verdict, Verdict::Sent(_)) {
-                self.checks.doubt(settlement.id);
-            }
-        }
-        self.errand = None;
-        self.seed += 1_000_000;
-        let mut old = std::mem::replace(&mut self.flow, new_flow(self.seed));
-        // What the old one had decided but not handed over is gone, too.
-        for settlement in old.take_settlements() {
-            self.checks.doubt(settlement.id);
-        }
-        for no in 0..self.broker.channels() {
-            if let Some(lost) = self.broker.cut(no, dice) {
-                for id in lost.unknown {
-                    self.checks.doubt(id);
-                }
-            }
-        }
-        self.questions.clear();
-        self.broker.linked = false;
     }
 
-    /// What the table did not take of a batch is still to be settled.
-    fn unwritten(&mut self, batch: Vec<Settlement>, report: &SettleReport) {
-        let done: HashSet<Ticket> = report
-            .written
-            .iter()
-            .chain(&report.gone)
-            .map(|(_, ticket)| *ticket)
-            .collect();
-        self.to_settle
-            .extend(batch.into_iter().filter(|s| !done.contains(&s.ticket)));
+    /// Somebody sets the database's clock. Never by much, so that what waits by it still comes, and
+    /// never twice before everybody has looked: only a sweep finds what that hides.
+    fn step_clock(&mut self, dice: &mut Dice) {
+        if self.now.since(self.stepped) < Duration::from_secs(12) {
+            return;
+        }
+        self.stepped = self.now;
+        let by = Duration::from_secs(dice.next() % 30);
+        let now = self.table.now();
+        let set = if dice.once_in(2) { now + by } else { now - by };
+        self.table.set_clock(set);
     }
 
     /// An operator pauses, or resumes.
@@ -153,6 +128,14 @@ impl World {
                 row.locked = !row.locked;
             }
         }
+    }
+}
+
+impl Node {
+    /// It has drained and written everything down.
+    fn is_done(&self) -> bool {
+        let idle = self.to_settle.is_empty() && self.settling.is_none();
+        self.draining && !self.stopped && idle && self.flow.drained()
     }
 }
 

@@ -11,18 +11,21 @@ mod broker;
 mod checks;
 mod dice;
 mod misfortune;
+mod node;
 mod world;
 mod writers;
 
+use super::tenet::{Tenet, without};
 use dice::Dice;
 use world::World;
 
 const STEPS: usize = 1_500;
 
 fn run(seed: u64) {
-    let mut world = World::new(seed);
     let mut dice = Dice::new(seed);
-    for _ in 0..STEPS {
+    let relays = 1 + dice.below(3);
+    let mut world = World::new(seed, relays);
+    for _ in 0..STEPS * relays {
         world.step(&mut dice);
     }
     world.finish(&mut dice);
@@ -38,11 +41,51 @@ fn whatever_happens_nothing_is_lost_invented_reordered_or_repeated_without_cause
         run(seed);
         return;
     }
-    let runs = setting("OUTBOX_RELAY_SIMULATION_RUNS").unwrap_or(1_000);
+    let runs = setting("OUTBOX_RELAY_SIMULATION_RUNS").unwrap_or(300);
     for seed in 0..runs {
         if let Err(panic) = std::panic::catch_unwind(|| run(seed)) {
             eprintln!("failed: run it alone with OUTBOX_RELAY_SIMULATION_SEED={seed}");
             std::panic::resume_unwind(panic);
         }
     }
+}
+
+/// A simulation that would not notice a broken rule proves nothing.
+fn is_noticed(tenet: Tenet) {
+    let runs = setting("OUTBOX_RELAY_SIMULATION_RUNS").unwrap_or(300);
+    let fails = |seed: &u64| {
+        let broken = || without(tenet, || run(*seed));
+        std::panic::catch_unwind(broken).is_err()
+    };
+    let seed = (0..runs).find(fails);
+    println!("{tenet:?} broken: noticed with seed {seed:?}");
+    assert!(
+        seed.is_some(),
+        "{tenet:?} broken: not noticed in {runs} runs"
+    );
+}
+
+#[test]
+fn publishing_after_the_lease_is_noticed() {
+    is_noticed(Tenet::Fence);
+}
+
+#[test]
+fn taking_rows_in_by_transaction_id_is_noticed() {
+    is_noticed(Tenet::OrderById);
+}
+
+#[test]
+fn forgetting_a_row_as_soon_as_it_is_settled_is_noticed() {
+    is_noticed(Tenet::RememberSettled);
+}
+
+#[test]
+fn handing_over_what_is_under_way_is_noticed() {
+    is_noticed(Tenet::DrainFirst);
+}
+
+#[test]
+fn sending_rows_of_a_new_partition_before_walking_over_it_is_noticed() {
+    is_noticed(Tenet::WalkFirst);
 }

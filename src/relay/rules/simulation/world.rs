@@ -1,163 +1,165 @@
-//! The world around the rules: writers, a database, a broker, a network, and time.
+//! The world around the rules: writers, a database, a broker, relays, and time.
 
-use std::collections::{HashMap, HashSet, VecDeque};
-use std::time::Duration;
+use std::collections::{HashMap, HashSet};
+use std::time::{Duration, SystemTime};
+
+use uuid::Uuid;
 
 use super::broker::Broker;
 use super::checks::{Checks, Written};
 use super::dice::Dice;
+use super::node::{Errands, Node, Order};
 use super::writers::Writer;
-use crate::broker::ChannelLost;
-use crate::message::{RowId, Rules};
-use crate::relay::rules::{
-    ChannelNo, Fetched, Flow, FlowLimits, PartitionSet, Pause, Reading, Request, SettleReport,
-    Settlement,
-};
-use crate::runtime::{Jitter, Moment, RetryPolicy};
+use crate::message::RowId;
+use crate::relay::rules::PartitionSet;
+use crate::runtime::Moment;
 use crate::store::memory::Table;
-
-const CHANNELS: usize = 2;
-
-/// Work on its way to the reading connection and back.
-pub(super) enum Errand {
-    Asked(Request),
-    Read(Reading),
-    Fetched(Vec<(RowId, Fetched)>),
-}
-
-/// A batch on its way to the settling connection and back.
-pub(super) enum Settling {
-    Asked(Vec<Settlement>),
-    Done(Vec<Settlement>, SettleReport),
-}
 
 /// Everything.
 pub(super) struct World {
-    pub(super) flow: Flow,
+    pub(super) nodes: Vec<Node>,
     pub(super) table: Table,
     pub(super) broker: Broker,
     pub(super) checks: Checks,
     pub(super) now: Moment,
+    /// When the world began, by every wall clock.
+    began: SystemTime,
     pub(super) seed: u64,
-    pub(super) errand: Option<Errand>,
-    pub(super) settling: Option<Settling>,
-    pub(super) to_settle: VecDeque<Settlement>,
-    pub(super) questions: VecDeque<String>,
+    /// Relays so far.
+    born: u64,
     pub(super) writers: Vec<Writer>,
     /// Keys whose lock a writer holds.
     pub(super) locked_keys: HashMap<String, u64>,
     pub(super) calm: bool,
-    /// What the relay was last told is paused.
-    heard: Vec<Pause>,
+    /// When the database's clock was last set.
+    pub(super) stepped: Moment,
     /// Rows that an operator decided about: others of their key may go on.
     pub(super) decided: HashSet<RowId>,
 }
 
-/// In every second run rows behind a quarantined one wait. A relay that is started after a crash
-/// has the same configuration: crashes change seeds by an even number.
+/// In every second run rows behind a quarantined one wait. All relays are configured alike.
 fn successors_wait(seed: u64) -> bool {
     seed % 2 == 1
 }
 
-pub(super) fn new_flow(seed: u64) -> Flow {
-    let limits = FlowLimits {
-        batch_size: 5,
-        max_in_flight: 6,
-        channels: CHANNELS,
-        max_buffered_bytes: 9_000,
-        poll_interval: Duration::from_secs(1),
-        // Never: it would mend what the rules must not break.
-        sweep_interval: Duration::from_secs(86_400),
-        ordered: true,
-        retry: RetryPolicy::new(Duration::from_millis(200), 2.0, Duration::from_secs(5), 0.2),
-        max_attempts: 3,
-        unroutable_after: Duration::from_secs(20),
-        destination_after: Duration::from_secs(40),
-        successors_wait: successors_wait(seed),
-    };
-    let rules = Rules {
-        max_message_size: 7_000,
-        frame_max: 131_072,
-        mandatory: true,
-        optional_exchanges: Vec::new(),
-        allowed_exchanges: vec!["*".to_owned()],
-        default_content_type: "application/json",
-        login: None,
-    };
-    let mut flow = Flow::new(limits, rules, Jitter::seeded(seed));
-    flow.own(PartitionSet::ALL);
-    flow.reader_ready("application/json");
-    flow.settler(true);
-    flow
-}
-
 impl World {
-    pub(super) fn new(seed: u64) -> Self {
+    pub(super) fn new(seed: u64, relays: usize) -> Self {
         let mut table = Table::default();
         table.max_message_size = 7_000;
         table.successors_wait = successors_wait(seed);
-        Self {
-            flow: new_flow(seed),
+        let mut world = Self {
+            nodes: Vec::new(),
+            began: table.now(),
             table,
-            broker: Broker::new(CHANNELS + 1),
+            broker: Broker::default(),
             checks: Checks::default(),
             now: Moment::ORIGIN,
             seed,
-            errand: None,
-            settling: None,
-            to_settle: VecDeque::new(),
-            questions: VecDeque::new(),
+            born: 0,
             writers: Vec::new(),
             locked_keys: HashMap::new(),
             calm: false,
-            heard: Vec::new(),
             decided: HashSet::new(),
+            stepped: Moment::ORIGIN,
+        };
+        for _ in 0..relays {
+            let node = world.new_node();
+            world.nodes.push(node);
         }
+        world
+    }
+
+    pub(super) fn new_node(&mut self) -> Node {
+        self.born += 1;
+        // Mixed, so that a new relay's rank among the others is anybody's guess.
+        let token = self.born.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let token = Uuid::from_u64_pair(token, self.born);
+        Node::new(
+            token,
+            self.seed + self.born * 1_000_000,
+            successors_wait(self.seed),
+        )
+    }
+
+    /// A right wall clock.
+    pub(super) fn wall(&self) -> SystemTime {
+        self.began + self.now.since_origin()
     }
 
     /// One thing happens.
     pub(super) fn step(&mut self, dice: &mut Dice) {
+        let no = dice.below(self.nodes.len());
         match dice.below(100) {
             0..=11 => self.write(dice),
             12..=19 => self.end_transaction(dice),
-            20..=39 => self.run_errand(),
-            40..=54 => self.broker_works(dice),
-            55..=69 => self.hear(dice),
-            70..=81 => self.settle(),
-            82..=86 => self.reconnect(dice),
-            87..=91 => self.pass_time(dice),
-            92 => self.answer(),
-            93..=97 => {
-                self.answer();
-                self.reconnect(dice);
-            }
-            _ => self.misfortune(dice),
+            20..=97 => self.work(no, dice),
+            _ => self.misfortune(no, dice),
         }
-        self.pump();
+        for node in self.nodes.iter_mut().filter(|node| !node.stopped) {
+            node.pump(self.now);
+        }
+        self.replace_stopped(no);
         self.look();
     }
 
-    /// Does what the rules decided.
-    fn pump(&mut self) {
-        for (channel, batch) in self.flow.publications(self.now) {
-            for publication in &batch {
-                let exchange = publication.exchange().as_str();
-                let stops = |pause: &Pause| pause.exchange.as_deref().is_none_or(|e| e == exchange);
-                let paused = self.heard.iter().any(stops);
-                assert!(
-                    !paused,
-                    "row {} was published while paused",
-                    publication.id()
-                );
+    /// One part of a relay does something, or the broker does with what it sent.
+    fn work(&mut self, no: usize, dice: &mut Dice) {
+        let stopped = self.nodes[no].stopped;
+        match dice.below(78) {
+            20..=34 => self.broker_works(no, dice),
+            67..=71 => self.pass_time(no, dice),
+            _ if stopped => {}
+            0..=19 => self.nodes[no].run_errand(&self.table, self.now),
+            35..=49 => self.nodes[no].hear(&self.broker, dice, self.now),
+            50..=61 => {
+                self.settle(no);
+                self.settle(no);
             }
-            self.broker.send(channel.0, batch);
+            62..=66 => self.nodes[no].reconnect(dice),
+            72 => self.nodes[no].answer(&self.broker, self.now),
+            _ => {
+                self.nodes[no].answer(&self.broker, self.now);
+                self.nodes[no].reconnect(dice);
+            }
         }
-        self.to_settle.extend(self.flow.take_settlements());
-        self.questions.extend(self.flow.take_questions());
-        if let Some(request) = self.flow.next_read(self.now) {
-            assert!(self.errand.is_none(), "two errands at once");
-            self.errand = Some(Errand::Asked(request));
+    }
+
+    fn broker_works(&mut self, no: usize, dice: &mut Dice) {
+        let node = &mut self.nodes[no];
+        if let Some(lost) = node.broker_works(&mut self.broker, dice) {
+            node.lose(lost, &mut self.checks, self.now);
         }
+    }
+
+    /// Something happens on the settling connection. Where that takes partitions from others, what
+    /// those have under way may be sent twice.
+    pub(super) fn settle(&mut self, no: usize) {
+        let takes = matches!(
+            self.nodes[no].settling,
+            Some(Errands::Order(Order::Take(_)))
+        );
+        let before = takes.then(|| self.holdings());
+        let wall = self.wall();
+        self.nodes[no].settle(&mut self.table, self.now, wall);
+        let Some(before) = before else {
+            return;
+        };
+        for (node, had) in self.nodes.iter().zip(before) {
+            let taken = had.minus(&self.holding(node.token));
+            node.deprived(&taken, &self.table, &mut self.checks);
+        }
+    }
+
+    fn holdings(&self) -> Vec<PartitionSet> {
+        self.nodes
+            .iter()
+            .map(|node| self.holding(node.token))
+            .collect()
+    }
+
+    fn holding(&self, token: Uuid) -> PartitionSet {
+        let owned = |partition: &_| self.table.leases.owner(*partition) == Some(token);
+        PartitionSet::ALL.iter().filter(owned).collect()
     }
 
     fn look(&mut self) {
@@ -169,101 +171,17 @@ impl World {
         });
     }
 
-    /// A request reaches the database, or its answer the relay.
-    fn run_errand(&mut self) {
-        self.errand = match self.errand.take() {
-            Some(Errand::Asked(Request::Read(request))) => {
-                Some(Errand::Read(self.table.read(&request)))
-            }
-            Some(Errand::Asked(Request::Fetch { ids, room })) => {
-                Some(Errand::Fetched(self.table.fetch(&ids, room)))
-            }
-            Some(Errand::Read(reading)) => {
-                self.heard.clone_from(&reading.pauses);
-                self.flow.took_in(reading, self.now);
-                None
-            }
-            Some(Errand::Fetched(bodies)) => {
-                self.flow.fetched(bodies);
-                None
-            }
-            None => None,
-        };
-    }
-
-    fn broker_works(&mut self, dice: &mut Dice) {
-        let no = dice.below(self.broker.channels());
-        for _ in 0..=dice.below(4) {
-            if let Some(lost) = self.broker.work(no) {
-                self.lose(no, lost);
-                return;
-            }
-        }
-    }
-
-    pub(super) fn lose(&mut self, no: usize, lost: ChannelLost) {
-        for id in &lost.unknown {
-            self.checks.doubt(*id);
-        }
-        self.flow.lost(ChannelNo(no), lost, self.now);
-    }
-
-    /// Confirms, returns and refusals arrive.
-    fn hear(&mut self, dice: &mut Dice) {
-        let no = dice.below(self.broker.channels());
-        let heard: Vec<_> = (0..=dice.below(5))
-            .filter_map(|_| self.broker.report(no, dice))
-            .collect();
-        self.flow.judged(ChannelNo(no), heard, self.now);
-    }
-
-    /// A batch reaches the database, or the report the relay.
-    fn settle(&mut self) {
-        self.settling = match self.settling.take() {
-            Some(Settling::Asked(batch)) => {
-                let report = self.table.settle(&batch);
-                Some(Settling::Done(batch, report))
-            }
-            Some(Settling::Done(batch, report)) => {
-                self.flow.settled(&report);
-                let again = batch
-                    .into_iter()
-                    .filter(|s| report.locked.contains(&s.ticket));
-                self.to_settle.extend(again);
-                None
-            }
-            None if self.to_settle.is_empty() => None,
-            None => Some(Settling::Asked(self.to_settle.drain(..).collect())),
-        };
-    }
-
-    fn answer(&mut self) {
-        if let Some(exchange) = self.questions.pop_front() {
-            let exists = !self.broker.missing.contains(&exchange);
-            self.flow.exchange_answered(&exchange, exists, self.now);
-        }
-    }
-
-    fn reconnect(&mut self, dice: &mut Dice) {
-        if !self.broker.linked {
-            self.broker.linked = true;
-            self.flow.link_up(131_072);
-        }
-        let no = dice.below(self.broker.channels());
-        if self.broker.open(no) {
-            self.flow.channel_open(ChannelNo(no));
-        }
-    }
-
-    fn pass_time(&mut self, dice: &mut Dice) {
+    fn pass_time(&mut self, no: usize, dice: &mut Dice) {
         let by = Duration::from_millis(dice.next() % 700);
         self.now = self.now + by;
         self.table.advance(by);
-        let no = dice.below(self.broker.channels());
-        if dice.once_in(8)
-            && let Some(lost) = self.broker.time_out(no)
+        let node = &mut self.nodes[no];
+        let channel = dice.below(node.connection.channels());
+        if !node.stopped
+            && dice.once_in(8)
+            && let Some(lost) = node.connection.time_out(channel)
         {
-            self.lose(no, lost);
+            node.lose((channel, lost), &mut self.checks, self.now);
         }
     }
 
@@ -271,20 +189,14 @@ impl World {
     /// rest; then it refuses nothing, and everything must arrive.
     pub(super) fn finish(&mut self, dice: &mut Dice) {
         self.calm = true;
+        for node in &mut self.nodes {
+            node.stopped = false;
+        }
+        self.table.set_clock(self.wall());
         while !self.writers.is_empty() {
             self.end_transaction(dice);
         }
-        let locked: Vec<RowId> = self
-            .table
-            .rows()
-            .filter(|row| row.locked)
-            .map(|row| row.row.id)
-            .collect();
-        for id in locked {
-            if let Some(row) = self.table.row_mut(id) {
-                row.locked = false;
-            }
-        }
+        self.unlock_rows();
         self.broker.missing.remove("events");
         self.table.pauses.clear();
         let untroubled = self.checks.untroubled_keys();
@@ -297,6 +209,20 @@ impl World {
         self.settle_down(dice, |world| world.unmarked() == 0);
         self.check_arrival("P1", &|_: &Written| true);
         assert_eq!(self.unmarked(), 0, "P1: rows arrived and were never marked");
+    }
+
+    fn unlock_rows(&mut self) {
+        let locked: Vec<RowId> = self
+            .table
+            .rows()
+            .filter(|row| row.locked)
+            .map(|row| row.row.id)
+            .collect();
+        for id in locked {
+            if let Some(row) = self.table.row_mut(id) {
+                row.locked = false;
+            }
+        }
     }
 
     fn unmarked(&self) -> usize {
@@ -312,14 +238,12 @@ impl World {
 
     fn check_arrival(&self, promise: &str, expected: &impl Fn(&Written) -> bool) {
         let missing = self.missing(expected);
-        let state = self.flow.describe();
+        let states: Vec<_> = self.nodes.iter().map(Node::describe).collect();
+        let states = states.join("\n");
+        let (now, leases) = (self.now, self.table.leases.look(self.table.now()));
         assert!(
             missing.is_empty(),
-            "{promise}: rows {missing:?} did not arrive\n{state}\n{:?}",
-            self.table
-                .rows()
-                .filter(|row| row.sent_at.is_none())
-                .collect::<Vec<_>>()
+            "{promise}: rows {missing:?} did not arrive\n{states}\n{now:?} {leases:?}"
         );
     }
 
@@ -327,15 +251,20 @@ impl World {
     /// time has passed.
     fn settle_down(&mut self, dice: &mut Dice, enough: impl Fn(&Self) -> bool) {
         for round in 0..1500 {
-            self.reconnect(dice);
-            self.answer();
-            self.run_errand();
-            self.broker_works(dice);
-            self.hear(dice);
-            self.settle();
+            for no in 0..self.nodes.len() {
+                self.nodes[no].reconnect(dice);
+                self.nodes[no].answer(&self.broker, self.now);
+                self.nodes[no].run_errand(&self.table, self.now);
+                self.broker_works(no, dice);
+                self.nodes[no].hear(&self.broker, dice, self.now);
+                for _ in 0..4 {
+                    self.settle(no);
+                }
+                self.nodes[no].pump(self.now);
+                self.replace_stopped(no);
+            }
             self.decide(dice);
-            self.pass_time(dice);
-            self.pump();
+            self.pass_time(round % self.nodes.len(), dice);
             self.look();
             if round % 50 == 0 && enough(self) {
                 break;

@@ -22,7 +22,7 @@ pub struct Right {
 /// What the relay does with each table beside the outbox.
 const BESIDE: [(&str, &[&str]); 5] = [
     ("quarantine", &["SELECT", "INSERT"]),
-    ("lease", &["SELECT", "UPDATE"]),
+    ("lease", &["SELECT", "INSERT", "UPDATE"]),
     ("instance", &["SELECT", "INSERT", "UPDATE", "DELETE"]),
     ("pause", &["SELECT"]),
     ("schema_version", &["SELECT"]),

@@ -5,6 +5,7 @@ use tokio_postgres::Row;
 use super::{LIMIT, Look, seconds};
 use crate::store::StoreError;
 use crate::store::measures::{Holder, Instance};
+use crate::store::postgres::ident::quote_literal;
 use crate::store::postgres::row::get;
 
 /// Reasons told at the most, and characters of each.
@@ -30,11 +31,12 @@ impl Look<'_> {
             self.outbox.sibling("lease"),
             self.outbox.sibling("instance"),
         );
+        let relation = quote_literal(self.outbox.relation());
         let sql = format!(
             "SELECT l.owner, min(i.name), count(*), \
-               coalesce(l.expires_at > pg_catalog.clock_timestamp(), false) AS valid \
+               coalesce(i.heartbeat_at + i.lease_for > pg_catalog.clock_timestamp(), false) AS valid \
              FROM {lease} AS l LEFT JOIN {instance} AS i ON i.instance = l.owner \
-             GROUP BY l.owner, valid ORDER BY count(*) DESC LIMIT 300"
+             WHERE l.relation = {relation} GROUP BY l.owner, valid ORDER BY count(*) DESC LIMIT 300"
         );
         let rows = self.rows("look for leases", &sql).await?;
         let read = |row: &Row| {

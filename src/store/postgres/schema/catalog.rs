@@ -39,6 +39,8 @@ pub struct Catalog {
     pub identity_cache: Option<i64>,
     /// Rows of `lease`; `None` if we may not look.
     pub leases: Option<i64>,
+    /// Only who is known to be alive owns partitions.
+    pub owners_live: bool,
     /// Newest entry of `schema_version`; `None` if there is none or we may not look.
     pub version: Option<i32>,
 }
@@ -168,6 +170,13 @@ const FUNCTIONS: &str = "\
     JOIN pg_catalog.pg_namespace n ON n.oid = p.pronamespace \
     WHERE n.nspname = $1 AND p.proname = ANY ($2)";
 
+const OWNERS_LIVE: &str = "\
+    SELECT 1 FROM pg_catalog.pg_constraint k \
+    JOIN pg_catalog.pg_class c ON c.oid = k.conrelid AND c.relname = 'lease' \
+    JOIN pg_catalog.pg_class i ON i.oid = k.confrelid AND i.relname = 'instance' \
+    JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace AND n.oid = i.relnamespace \
+    WHERE n.nspname = $1 AND k.confdeltype = 'n' AND k.convalidated";
+
 const TRIGGER: &str = "\
     SELECT t.tgenabled IN ('O', 'A'), pg_catalog.pg_get_triggerdef(t.oid) \
     FROM pg_catalog.pg_trigger t \
@@ -213,6 +222,7 @@ impl Look<'_> {
         }
         if catalog.tables.contains_key("lease") {
             catalog.leases = self.count("lease", "count(*)").await?;
+            catalog.owners_live = !self.rows(OWNERS_LIVE, &[]).await?.is_empty();
         }
         if catalog.tables.contains_key("schema_version") {
             let version = self.count("schema_version", "max(version)::int8").await?;

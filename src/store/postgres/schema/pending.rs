@@ -7,9 +7,7 @@ use super::definition::{Definition, Payload, Wake};
 use super::expected::{
     ExpectedColumn, ExpectedIndex, MESSAGE_COLUMNS, MESSAGE_KEY, RELAY_INDEXES, TABLES,
 };
-use super::migration::{
-    self, BOOKKEEPING, ENQUEUE, Index, MESSAGE, Migration, NEWEST, SCHEMA, WAKE,
-};
+use super::migration::{self, ENQUEUE, Index, MESSAGE, Migration, NEWEST, SCHEMA, WAKE};
 use super::wake::wake_key;
 use crate::store::postgres::ident::{Outbox, quoted};
 
@@ -144,13 +142,13 @@ pub fn pending(wanted: &Definition, found: &Catalog) -> Vec<Pending> {
     list
 }
 
-struct Compare<'a> {
-    wanted: &'a Definition,
-    found: &'a Catalog,
+pub(super) struct Compare<'a> {
+    pub(super) wanted: &'a Definition,
+    pub(super) found: &'a Catalog,
 }
 
 impl Compare<'_> {
-    fn migrate(&self, problem: String, migration: Migration) -> Pending {
+    pub(super) fn migrate(&self, problem: String, migration: Migration) -> Pending {
         Pending {
             problem,
             remedy: Remedy::Migration(migration),
@@ -257,10 +255,7 @@ impl Compare<'_> {
                 list.push(self.migrate(problem, expected.migration));
             }
         }
-        if self.found.leases.is_some_and(|rows| rows != 256) {
-            let problem = format!("table {}.lease: not exactly 256 rows", outbox.schema());
-            list.push(self.migrate(problem, BOOKKEEPING));
-        }
+        self.leases(list);
     }
 
     fn functions(&self, list: &mut Vec<Pending>) {

@@ -15,13 +15,6 @@ pub fn wake_key(schema: &str, relation: &str) -> i64 {
     fnv1a(&["outbox-relay wake", schema, relation])
 }
 
-/// Key of the advisory lock that the one publishing relay of an outbox holds. Made like
-/// [`wake_key`] of `outbox-relay watch`, schema and relation.
-#[must_use]
-pub fn watch_key(schema: &str, relation: &str) -> i64 {
-    fnv1a(&["outbox-relay watch", schema, relation])
-}
-
 /// Key of the advisory lock under which the schema is changed by one process at a time. Made
 /// like [`wake_key`] of `outbox-relay migrate` and the schema.
 #[must_use]

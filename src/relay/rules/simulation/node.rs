@@ -1,0 +1,438 @@
+//! One relay of several: its rules, its connections, and what is under way on them.
+
+use std::collections::VecDeque;
+use std::time::{Duration, SystemTime};
+
+use uuid::Uuid;
+
+use super::broker::{Broker, Connection};
+use super::checks::Checks;
+use super::dice::Dice;
+use crate::broker::ChannelLost;
+use crate::message::{RowId, Rules};
+use crate::relay::rules::{
+    ChannelNo, Fetched, Flow, FlowLimits, Leases, Ownership, PartitionSet, Pause, Reading, Request,
+    SettleReport, Settlement, Take, Verdict,
+};
+use crate::runtime::{Jitter, Moment, RetryPolicy};
+use crate::store::Announcement;
+use crate::store::memory::Table;
+
+const CHANNELS: usize = 2;
+
+/// So short that it ends often.
+pub(super) const LEASE: Duration = Duration::from_secs(6);
+
+/// Work on its way to the reading connection and back.
+pub(super) enum Errand {
+    Asked(Request),
+    Read(Reading),
+    Fetched(Vec<(RowId, Fetched)>),
+}
+
+/// What the engine wants done about leases.
+pub(super) enum Order {
+    Look,
+    Take(Take),
+    Release(PartitionSet),
+}
+
+/// Work on its way to the settling connection and back.
+pub(super) enum Errands {
+    Settle(Vec<Settlement>),
+    Settled(Vec<Settlement>, SettleReport),
+    /// A sign of life, and when it was sent.
+    Announce(Moment),
+    Order(Order),
+    /// Done; now who owns what is to be read.
+    Look {
+        renewed: Option<Moment>,
+        released: PartitionSet,
+    },
+    Looked {
+        leases: Leases,
+        renewed: Option<Moment>,
+        released: PartitionSet,
+    },
+}
+
+/// A relay.
+pub(super) struct Node {
+    pub(super) token: Uuid,
+    pub(super) flow: Flow,
+    ownership: Ownership,
+    pub(super) connection: Connection,
+    pub(super) errand: Option<Errand>,
+    pub(super) settling: Option<Errands>,
+    pub(super) to_settle: VecDeque<Settlement>,
+    orders: VecDeque<Order>,
+    questions: VecDeque<String>,
+    announced: Option<Moment>,
+    look_at: Option<Moment>,
+    /// It stands still, as under SIGSTOP.
+    pub(super) stopped: bool,
+    /// It was told to stop, and drains.
+    pub(super) draining: bool,
+    /// What it was last told is paused.
+    heard: Vec<Pause>,
+}
+
+fn limits(successors_wait: bool) -> FlowLimits {
+    FlowLimits {
+        batch_size: 5,
+        max_in_flight: 6,
+        channels: CHANNELS,
+        max_buffered_bytes: 9_000,
+        poll_interval: Duration::from_secs(1),
+        // Never: it would mend what the rules must not break.
+        sweep_interval: Duration::from_secs(86_400),
+        ordered: true,
+        retry: RetryPolicy::new(Duration::from_millis(200), 2.0, Duration::from_secs(5), 0.2),
+        max_attempts: 3,
+        unroutable_after: Duration::from_secs(20),
+        destination_after: Duration::from_secs(40),
+        successors_wait,
+    }
+}
+
+impl Node {
+    pub(super) fn new(token: Uuid, seed: u64, successors_wait: bool) -> Self {
+        let rules = Rules {
+            max_message_size: 7_000,
+            frame_max: 131_072,
+            mandatory: true,
+            optional_exchanges: Vec::new(),
+            allowed_exchanges: vec!["*".to_owned()],
+            default_content_type: "application/json",
+            login: None,
+        };
+        let mut flow = Flow::new(limits(successors_wait), rules, Jitter::seeded(seed));
+        flow.reader_ready("application/json");
+        flow.settler(true);
+        Self {
+            token,
+            flow,
+            ownership: Ownership::new(token, LEASE),
+            connection: Connection::new(CHANNELS + 1),
+            errand: None,
+            settling: None,
+            to_settle: VecDeque::new(),
+            orders: VecDeque::new(),
+            questions: VecDeque::new(),
+            announced: None,
+            look_at: None,
+            stopped: false,
+            draining: false,
+            heard: Vec::new(),
+        }
+    }
+
+    /// For a failed run.
+    pub(super) fn describe(&self) -> String {
+        let Self {
+            token,
+            draining,
+            stopped,
+            look_at,
+            announced,
+            ..
+        } = self;
+        let (flow, owned) = (self.flow.describe(), self.flow.owned());
+        let at = format!("look at {look_at:?}, announced {announced:?}");
+        format!("{flow}\n{token} draining {draining} stopped {stopped} {at} owned {owned:?}")
+    }
+
+    /// Does what the rules decided.
+    pub(super) fn pump(&mut self, now: Moment) {
+        let free = self.flow.take_releases();
+        if !free.is_empty() {
+            self.orders.push_back(Order::Release(free));
+        }
+        if self.look_at.is_some_and(|at| at <= now) {
+            self.look_at = None;
+            self.orders.push_back(Order::Look);
+        }
+        for (channel, batch) in self.flow.publications(now) {
+            for publication in &batch {
+                let exchange = publication.exchange().as_str();
+                let stops = |pause: &Pause| pause.exchange.as_deref().is_none_or(|e| e == exchange);
+                let paused = self.heard.iter().any(stops);
+                let id = publication.id();
+                assert!(!paused, "row {id} was published while paused");
+            }
+            self.connection.send(channel.0, batch);
+        }
+        self.to_settle.extend(self.flow.take_settlements());
+        self.questions.extend(self.flow.take_questions());
+        if let Some(request) = self.flow.next_read(now) {
+            assert!(self.errand.is_none(), "two errands at once");
+            self.errand = Some(Errand::Asked(request));
+        }
+    }
+
+    /// A request reaches the database, or its answer the relay.
+    pub(super) fn run_errand(&mut self, table: &Table, now: Moment) {
+        self.errand = match self.errand.take() {
+            Some(Errand::Asked(Request::Read(request))) => Some(Errand::Read(table.read(&request))),
+            Some(Errand::Asked(Request::Fetch { ids, room })) => {
+                Some(Errand::Fetched(table.fetch(&ids, room)))
+            }
+            Some(Errand::Read(reading)) => {
+                self.heard.clone_from(&reading.pauses);
+                if reading.orphans
+                    && let Some(at) = &mut self.look_at
+                {
+                    *at = now.min(*at);
+                }
+                self.flow.took_in(reading, now);
+                None
+            }
+            Some(Errand::Fetched(bodies)) => {
+                self.flow.fetched(bodies);
+                None
+            }
+            None => None,
+        };
+    }
+
+    /// Something reaches the database over the settling connection, or its answer the relay.
+    pub(super) fn settle(&mut self, table: &mut Table, now: Moment, wall: SystemTime) {
+        self.settling = match self.settling.take() {
+            Some(Errands::Settle(batch)) => {
+                let report = table.settle(self.token, &batch);
+                Some(Errands::Settled(batch, report))
+            }
+            Some(Errands::Settled(batch, report)) => {
+                self.flow.settled(&report);
+                let locked = |one: &Settlement| report.locked.contains(&one.ticket);
+                self.to_settle.extend(batch.into_iter().filter(locked));
+                None
+            }
+            Some(Errands::Announce(sent)) => {
+                let at = table.now();
+                table.leases.announce(&self.sign(), at);
+                let (renewed, released) = (Some(sent), PartitionSet::NONE);
+                Some(Errands::Look { renewed, released })
+            }
+            Some(Errands::Order(order)) => {
+                let released = self.obey(&order, table);
+                let renewed = None;
+                Some(Errands::Look { renewed, released })
+            }
+            Some(Errands::Look { renewed, released }) => Some(Errands::Looked {
+                leases: table.leases.look(table.now()),
+                renewed,
+                released,
+            }),
+            Some(Errands::Looked {
+                leases,
+                renewed,
+                released,
+            }) => {
+                self.flow.released(&released);
+                self.saw(&leases, renewed, now, wall);
+                None
+            }
+            None => self.next_errand(now),
+        };
+    }
+
+    fn next_errand(&mut self, now: Moment) -> Option<Errands> {
+        let pace = LEASE / 3;
+        if self.announced.is_none_or(|last| now.since(last) >= pace) {
+            self.announced = Some(now);
+            return Some(Errands::Announce(now));
+        }
+        if let Some(order) = self.orders.pop_front() {
+            return Some(Errands::Order(order));
+        }
+        let any = !self.to_settle.is_empty();
+        any.then(|| Errands::Settle(self.to_settle.drain(..).collect()))
+    }
+
+    fn obey(&self, order: &Order, table: &mut Table) -> PartitionSet {
+        match order {
+            Order::Look => PartitionSet::NONE,
+            Order::Take(take) => {
+                table.leases.take(self.token, take);
+                PartitionSet::NONE
+            }
+            Order::Release(partitions) => {
+                table.leases.release(self.token, partitions);
+                *partitions
+            }
+        }
+    }
+
+    fn sign(&self) -> Announcement {
+        let connected = ("connected".to_owned(), String::new());
+        let (instance, lease) = (self.token, LEASE);
+        Announcement {
+            instance,
+            name: String::new(),
+            version: String::new(),
+            ready: true,
+            waits_for: None,
+            database: connected.clone(),
+            broker: connected,
+            last_confirm: None,
+            lease,
+            partitions: 0,
+        }
+    }
+
+    fn saw(&mut self, leases: &Leases, renewed: Option<Moment>, now: Moment, wall: SystemTime) {
+        let plan = self.ownership.look(leases, &self.flow.leaving(), now, wall);
+        let fence = renewed.map_or(Moment::ORIGIN, |sent| self.ownership.fence(sent));
+        self.flow.hold(plan.held, fence);
+        self.look_at = Some(plan.look_at);
+        if self.draining {
+            return;
+        }
+        self.flow.hand_over(&plan.surplus);
+        if let Some(take) = plan.take {
+            self.orders.push_back(Order::Take(take));
+        }
+    }
+
+    pub(super) fn broker_works(&mut self, broker: &mut Broker, dice: &mut Dice) -> Option<Lost> {
+        let no = dice.below(self.connection.channels());
+        for _ in 0..=dice.below(4) {
+            if let Some(lost) = self.connection.work(no, broker) {
+                return Some((no, lost));
+            }
+        }
+        None
+    }
+
+    pub(super) fn lose(&mut self, (no, lost): Lost, checks: &mut Checks, now: Moment) {
+        for id in &lost.unknown {
+            checks.doubt(*id);
+        }
+        self.flow.lost(ChannelNo(no), lost, now);
+    }
+
+    /// Confirms, returns and refusals arrive.
+    pub(super) fn hear(&mut self, broker: &Broker, dice: &mut Dice, now: Moment) {
+        let no = dice.below(self.connection.channels());
+        let heard: Vec<_> = (0..=dice.below(5))
+            .filter_map(|_| self.connection.report(no, broker, dice))
+            .collect();
+        self.flow.judged(ChannelNo(no), heard, now);
+    }
+
+    pub(super) fn answer(&mut self, broker: &Broker, now: Moment) {
+        if let Some(exchange) = self.questions.pop_front() {
+            let exists = !broker.missing.contains(&exchange);
+            self.flow.exchange_answered(&exchange, exists, now);
+        }
+    }
+
+    pub(super) fn reconnect(&mut self, dice: &mut Dice) {
+        if !self.connection.linked {
+            self.connection.linked = true;
+            self.flow.link_up(131_072);
+        }
+        let no = dice.below(self.connection.channels());
+        if self.connection.open(no) {
+            self.flow.channel_open(ChannelNo(no));
+        }
+    }
+
+    /// The connection to the broker breaks; its channels report their losses themselves.
+    pub(super) fn lose_link(&mut self) {
+        self.flow.link_lost();
+        self.questions.clear();
+        self.connection.linked = false;
+    }
+
+    /// The reading connection breaks and is made again.
+    pub(super) fn lose_reader(&mut self) {
+        self.errand = None;
+        self.flow.reader_lost();
+        self.flow.reader_ready("application/json");
+    }
+
+    /// The settling connection breaks: what was on its way was done or not, and nobody knows.
+    pub(super) fn lose_settler(&mut self, table: &mut Table, dice: &mut Dice) {
+        let done = dice.once_in(2);
+        let batch = match self.settling.take() {
+            Some(Errands::Settle(batch)) => {
+                if done {
+                    table.settle(self.token, &batch);
+                }
+                batch
+            }
+            Some(Errands::Settled(batch, _)) => batch,
+            Some(Errands::Order(order)) => {
+                if done {
+                    self.obey(&order, table);
+                }
+                Vec::new()
+            }
+            Some(Errands::Announce(_) | Errands::Look { .. } | Errands::Looked { .. }) | None => {
+                Vec::new()
+            }
+        };
+        for settlement in batch.into_iter().rev() {
+            self.to_settle.push_front(settlement);
+        }
+        self.flow.settler(false);
+        self.flow.settler(true);
+        self.look_at = None;
+        self.announced = None;
+    }
+
+    /// `kill -9`: all it knew is gone. What may have been sent and was not marked is in doubt.
+    pub(super) fn crash(
+        mut self,
+        table: &mut Table,
+        broker: &mut Broker,
+        checks: &mut Checks,
+        dice: &mut Dice,
+    ) {
+        if let Some(Errands::Settle(batch)) = &self.settling
+            && dice.once_in(2)
+        {
+            table.settle(self.token, batch);
+        }
+        let mut sent = self.unmarked();
+        sent.extend(self.flow.take_settlements().iter().map(|one| one.id));
+        for id in sent.into_iter().filter(|id| table.is_pending(*id)) {
+            checks.doubt(id);
+        }
+        for no in 0..self.connection.channels() {
+            if let Some(lost) = self.connection.cut(no, broker, dice) {
+                for id in lost.unknown {
+                    checks.doubt(id);
+                }
+            }
+        }
+    }
+
+    /// Rows sent whose mark is on its way.
+    fn unmarked(&self) -> Vec<RowId> {
+        let waiting = self.to_settle.iter();
+        let asked: &[Settlement] = match &self.settling {
+            Some(Errands::Settle(batch) | Errands::Settled(batch, _)) => batch,
+            Some(_) | None => &[],
+        };
+        let sent = |one: &&Settlement| matches!(one.verdict, Verdict::Sent(_));
+        waiting
+            .chain(asked)
+            .filter(sent)
+            .map(|one| one.id)
+            .collect()
+    }
+
+    /// Others take these over while this relay has rows of them under way.
+    pub(super) fn deprived(&self, of: &PartitionSet, table: &Table, checks: &mut Checks) {
+        let rows = self.flow.under_way(of).into_iter();
+        for id in rows.filter(|id| table.is_pending(*id)) {
+            checks.doubt(id);
+        }
+    }
+}
+
+/// A channel that was lost.
+pub(super) type Lost = (usize, ChannelLost);

@@ -1,0 +1,56 @@
+//! Settling in the in-memory twin.
+
+use std::time::SystemTime;
+
+use uuid::Uuid;
+
+use super::table::{StoredRow, Table};
+use crate::relay::rules::{SettleReport, Settlement, Verdict};
+
+impl Table {
+    /// Settles a batch for a relay.
+    pub fn settle(&mut self, me: Uuid, batch: &[Settlement]) -> SettleReport {
+        let (now, mut report) = (self.now(), SettleReport::default());
+        for Settlement {
+            id,
+            partition,
+            ticket,
+            verdict,
+        } in batch
+        {
+            let may = verdict.is_anybody_s() || self.leases.owner(*partition) == Some(me);
+            match self.rows.get_mut(&id.0).filter(|row| row.sent_at.is_none()) {
+                None => report.gone.push((*id, *ticket)),
+                Some(_) if !may => report.disowned.push((*id, *ticket)),
+                Some(row) if row.locked => report.locked.push(*ticket),
+                Some(row) => {
+                    apply(row, verdict, now);
+                    if let Verdict::Quarantine(unfit) = verdict
+                        && let Some(row) = self.rows.remove(&id.0)
+                    {
+                        self.quarantined.insert(id.0, (row, unfit.clone()));
+                    }
+                    report.written.push((*id, *ticket));
+                }
+            }
+        }
+        report
+    }
+}
+
+fn apply(row: &mut StoredRow, verdict: &Verdict, now: SystemTime) {
+    match verdict {
+        Verdict::Sent(_) => row.sent_at = Some(now),
+        Verdict::RetryAt {
+            delay,
+            attempts,
+            error,
+            ..
+        } => {
+            row.retry_at = Some(now + *delay);
+            row.last_error = Some(error.clone());
+            row.row.attempts = *attempts;
+        }
+        Verdict::Quarantine(unfit) => row.last_error = Some(unfit.to_string()),
+    }
+}
