@@ -28,6 +28,7 @@ pub(super) fn store(config: &Config) -> anyhow::Result<PgStore> {
         instance: instance_name(),
         token: Uuid::new_v4(),
         last_reader: std::sync::Arc::default(),
+        waits: crate::store::postgres::Waits::default(),
         direct: Direct::default(),
     })
 }

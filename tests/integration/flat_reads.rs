@@ -57,6 +57,7 @@ fn store(database: &Database) -> PgStore {
         instance: "test".to_owned(),
         token: uuid::Uuid::new_v4(),
         last_reader: Arc::default(),
+        waits: outbox_relay::store::postgres::Waits::default(),
         direct: Default::default(),
     }
 }

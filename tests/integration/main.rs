@@ -24,6 +24,7 @@ mod migrate_in_use;
 mod operator;
 mod order;
 mod outbox;
+mod own_table;
 mod page;
 mod pause;
 mod quarantine;

@@ -79,6 +79,11 @@ async fn every_entry_of_the_runbook_can_be_acted_out() {
 }
 
 #[tokio::test]
+async fn a_table_of_ones_own_is_brought_as_documented() {
+    play("docs/own-table.md").await.end().await;
+}
+
+#[tokio::test]
 async fn a_new_version_is_brought_in_as_documented() {
     play("docs/upgrading.md").await.end().await;
 }

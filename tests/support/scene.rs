@@ -71,7 +71,7 @@ pub struct Scene {
     /// How relays are started.
     pub settings: Settings,
     /// Dropped with the scene.
-    _database: Option<postgres::Database>,
+    pub _database: Option<postgres::Database>,
 }
 
 impl Scene {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::finding::{Finding, State};
-use super::{outbox, server};
+use super::{outbox, own, server};
 use crate::config::{Config, DatabaseAccess};
 use crate::store::StoreError;
 use crate::store::postgres::PgStore;
@@ -73,6 +73,10 @@ impl Database {
             .extend(outbox::schema_findings(names, &catalog));
         if !catalog.schema {
             return Ok(());
+        }
+        if let Some(message) = &catalog.message {
+            self.findings
+                .extend(own::features(names, message, &config.outbox));
         }
         self.findings
             .push(outbox::wake(names, &catalog, &about, config));

@@ -8,6 +8,7 @@ mod broker;
 mod database;
 mod finding;
 mod outbox;
+mod own;
 mod queues;
 mod report;
 mod server;

@@ -8,6 +8,7 @@
 use tokio_postgres::types::Type;
 
 use super::ident::{Outbox, quote_literal};
+use super::shape::Shape;
 use crate::config::Successors;
 
 /// Bodies up to this many bytes, as stored, are brought along by a read. Beyond it PostgreSQL
@@ -20,6 +21,9 @@ pub(super) const NEWS: i32 = 1;
 pub(super) const PAGE: i32 = 2;
 pub(super) const DUE_RETRY: i32 = 3;
 pub(super) const DUE_AVAILABLE: i32 = 4;
+
+/// The first parameter of the waits in memory.
+const WAITS_FROM: usize = 12;
 
 /// Times that nobody means, in whose bounds arithmetic is possible: a row may hold `infinity`.
 const BEGINNING: &str = "'0001-01-01'::timestamptz";
@@ -40,10 +44,11 @@ fn columns() -> String {
 
 /// Parameters: $1 xid8 xmax and $2 xid8[] xip of the last snapshot, $3 news up to this id,
 /// $4 bit(256) owned partitions, $5 rows of news and of each kind of due rows, plus one,
-/// $6 page after this id, $7 rows of the page, $8 and $9 retry mark, $10 and $11 available mark.
-pub(super) fn read(outbox: &Outbox, successors: Successors) -> String {
+/// $6 page after this id, $7 rows of the page, $8 and $9 retry mark, $10 and $11 available mark;
+/// where waits are kept in memory, they are the next three.
+pub(super) fn read(outbox: &Outbox, shape: &Shape, successors: Successors) -> String {
     let held = held(outbox, successors);
-    let relation = outbox.quoted();
+    let relation = shape.with_waits(outbox, WAITS_FROM);
     let (head, news, page) = (head(outbox), news(&relation), page(&relation));
     let (retry, available) = (
         due(&relation, "retry_at", 8, 9),
@@ -116,7 +121,7 @@ fn news(relation: &str) -> String {
     let columns = columns();
     format!(
         "SELECT * FROM (\
-           (SELECT {columns} FROM {relation} \
+           (SELECT {columns} FROM {relation} AS m \
             WHERE sent_at IS NULL AND xid >= '3' AND xid >= $1 ORDER BY xid) \
            UNION ALL \
            (SELECT past.* FROM pg_catalog.unnest($2::xid8[]) AS running (xid) CROSS JOIN LATERAL (\
@@ -134,7 +139,7 @@ fn news(relation: &str) -> String {
 fn page(relation: &str) -> String {
     let columns = columns();
     format!(
-        "SELECT {columns} FROM {relation} \
+        "SELECT {columns} FROM {relation} AS m \
          WHERE sent_at IS NULL AND id > 0 AND id > $6 ORDER BY id LIMIT $7"
     )
 }
@@ -143,7 +148,7 @@ fn page(relation: &str) -> String {
 fn due(relation: &str, column: &str, at: u8, id: u8) -> String {
     let columns = columns();
     format!(
-        "SELECT {columns} FROM {relation} \
+        "SELECT {columns} FROM {relation} AS m \
          WHERE sent_at IS NULL AND {column} IS NOT NULL \
            AND ({column}, id) > (LEAST(${at}, pg_catalog.statement_timestamp()), ${id}) \
            AND {column} <= pg_catalog.statement_timestamp() \
@@ -154,8 +159,8 @@ fn due(relation: &str, column: &str, at: u8, id: u8) -> String {
 /// Bodies: $1 ids, in the order wanted; $2 the largest allowed; $3 room for all of them. The
 /// true size of each, by the function `length` of the payload, is measured once, here, and told
 /// even where the body is not. The first that may be brought is, whatever the room.
-pub(super) fn fetch(outbox: &Outbox, length: &str) -> String {
-    let relation = outbox.quoted();
+pub(super) fn fetch(outbox: &Outbox, shape: &Shape, length: &str) -> String {
+    let relation = shape.readable(outbox);
     format!(
         "SELECT id, size, payload IS NULL, \
            CASE WHEN size <= $2 AND (total = size OR total <= $3) THEN payload END \

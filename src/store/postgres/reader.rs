@@ -9,16 +9,18 @@ use tokio_postgres::types::ToSql;
 
 use super::gate::Gate;
 use super::ident::Outbox;
+use super::parameters::Parameters;
 use super::read_sql::{self, DUE_AVAILABLE, DUE_RETRY, HEAD, NEWS, PAGE};
+use super::repetition::Repetition;
 use super::row::{Line, PAYLOAD, get};
 use super::session::{Session, ended};
+use super::shape::Shape;
 use super::sqlstate::store_error;
-use super::values::{PayloadBytes, Xid8, content_type};
+use super::values::{PayloadBytes, content_type};
+use super::waits::Waits;
 use crate::config::Successors;
 use crate::message::{Body, RowId};
-use crate::relay::rules::{
-    DueMark, Fetched, Found, PartitionSet, Position, ReadRequest, Reading, Snapshot,
-};
+use crate::relay::rules::{DueMark, Fetched, Found, Position, ReadRequest, Reading, Snapshot};
 use crate::runtime::Clock;
 use crate::store::error::Fault;
 use crate::store::{Reader, StoreError};
@@ -44,6 +46,10 @@ pub struct PgReader {
     deadline: Duration,
     /// When the server was started: another time means another server, or one that crashed.
     started: Option<String>,
+    /// Waits that the relation has no columns for.
+    waits: Option<Waits>,
+    /// For a relation without `xid`.
+    repetition: Option<Repetition>,
 }
 
 impl PgReader {
@@ -52,6 +58,7 @@ impl PgReader {
         outbox: &Outbox,
         successors: Successors,
         max_message_size: u64,
+        waits: Waits,
         deadline: Duration,
     ) -> Result<Self, StoreError> {
         let failed =
@@ -61,9 +68,10 @@ impl PgReader {
             .batch_execute(&format!("{PLANNER}; {NOTICE}"))
             .await
             .map_err(failed)?;
+        let shape = Shape::of(&session.client, outbox).await?;
         let read = session
             .client
-            .prepare(&read_sql::read(outbox, successors))
+            .prepare(&read_sql::read(outbox, &shape, successors))
             .await
             .map_err(failed)?;
         let ty = read.columns()[PAYLOAD].type_();
@@ -74,7 +82,7 @@ impl PgReader {
         let length = read_sql::length(ty);
         let fetch = session
             .client
-            .prepare(&read_sql::fetch(outbox, length))
+            .prepare(&read_sql::fetch(outbox, &shape, length))
             .await
             .map_err(failed)?;
         let gate = Gate::open(&session, outbox).await?;
@@ -89,12 +97,19 @@ impl PgReader {
             max_message_size,
             deadline,
             started,
+            waits: shape.keeps_waits_in_memory().then_some(waits),
+            repetition: (!shape.has("xid")).then(Repetition::default),
         })
     }
 
     async fn look(&mut self, request: &ReadRequest) -> Result<Reading, StoreError> {
         let parameters = Parameters::of(request)?;
-        let parameters = parameters.list();
+        let waits = self.waits.as_ref().map(Waits::listed);
+        let mut parameters = parameters.list().to_vec();
+        if let Some(waits) = &waits {
+            let waits: [&(dyn ToSql + Sync); 3] = [&waits.ids, &waits.attempts, &waits.retry_at];
+            parameters.extend(waits);
+        }
         let asked = Clock.now();
         let rows = self.session.client.query(&self.read, &parameters);
         let rows = within(self.deadline, "look for rows", rows).await?;
@@ -149,7 +164,10 @@ impl Reader for PgReader {
             Some(rest) => self.gate.rest(&mut self.session, rest, nudge).await?,
             None => self.gate.stay_awake(),
         }
-        let reading = self.look(request).await?;
+        let mut reading = self.look(request).await?;
+        if let Some(repetition) = &mut self.repetition {
+            repetition.strip(request, &mut reading, Clock.now());
+        }
         let empty = reading.news.is_empty() && reading.due.is_empty();
         if !empty {
             self.gate.leave(&self.session).await?;
@@ -212,86 +230,6 @@ pub(super) async fn within<T>(
             Err(StoreError::Unreachable(Fault::new(doing, reason)))
         }
     }
-}
-
-/// A request in PostgreSQL's types.
-struct Parameters {
-    xmax: Xid8,
-    running: Vec<Xid8>,
-    news_up_to: i64,
-    owned: String,
-    limit: i64,
-    page_after: i64,
-    page_rows: i64,
-    retry: (Option<SystemTime>, i64),
-    available: (Option<SystemTime>, i64),
-}
-
-impl Parameters {
-    fn of(request: &ReadRequest) -> Result<Self, StoreError> {
-        let count = |rows: usize| {
-            let fault = || Fault::new("look for rows", "relay.batch_size is too large");
-            i64::try_from(rows).map_err(|_| StoreError::Settings(fault()))
-        };
-        let (rows, page_rows) = (count(request.limit)?, count(request.page_limit)?);
-        // A first read has no news and nothing that fell due since.
-        let none = (u64::MAX >> 1, Vec::new(), (None, 0), (None, 0));
-        let (xmax, running, retry, available) = match &request.since {
-            None => none,
-            Some(since) => (
-                since.snapshot.xmax,
-                since
-                    .snapshot
-                    .in_progress
-                    .iter()
-                    .copied()
-                    .map(Xid8)
-                    .collect(),
-                (Some(since.retry.at), since.retry.id),
-                (Some(since.available.at), since.available.id),
-            ),
-        };
-        Ok(Self {
-            xmax: Xid8(xmax),
-            running,
-            news_up_to: request.news_up_to,
-            owned: bits(&request.partitions),
-            limit: rows + 1,
-            page_after: request.page_after.unwrap_or(i64::MAX),
-            page_rows,
-            retry,
-            available,
-        })
-    }
-
-    fn list(&self) -> [&(dyn ToSql + Sync); 11] {
-        [
-            &self.xmax,
-            &self.running,
-            &self.news_up_to,
-            &self.owned,
-            &self.limit,
-            &self.page_after,
-            &self.page_rows,
-            &self.retry.0,
-            &self.retry.1,
-            &self.available.0,
-            &self.available.1,
-        ]
-    }
-}
-
-/// `bit(256)` in text: bit n is partition n.
-fn bits(partitions: &PartitionSet) -> String {
-    use crate::relay::rules::Partition;
-    let bit = |no| {
-        if partitions.contains(Partition(no)) {
-            '1'
-        } else {
-            '0'
-        }
-    };
-    (0..=u8::MAX).map(bit).collect()
 }
 
 fn reading(

@@ -4,6 +4,7 @@ use std::fmt;
 
 use super::reader::within;
 use super::row::get;
+use super::shape::Shape;
 use super::store::PgStore;
 use crate::store::StoreError;
 
@@ -51,7 +52,9 @@ pub struct Remaining {
 /// [`StoreError`] as ever.
 pub async fn remaining(store: &PgStore) -> Result<Remaining, StoreError> {
     let session = store.session("status").await?;
-    let (relation, quarantine) = (store.outbox.quoted(), store.outbox.sibling("quarantine"));
+    let shape = Shape::of(&session.client, &store.outbox).await?;
+    let relation = format!("{} AS m", shape.readable(&store.outbox));
+    let quarantine = store.outbox.sibling("quarantine");
     let count = |condition: &str| {
         format!(
             "(SELECT count(*) FROM (SELECT FROM {relation} WHERE sent_at IS NULL AND {condition} \

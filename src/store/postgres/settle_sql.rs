@@ -4,23 +4,25 @@
 //! a row that somebody holds is left for later.
 
 use super::ident::{Outbox, quote_literal};
+use super::shape::Shape;
 use crate::config::OnSent;
 
 /// Ids are looked up one by one, whatever the statistics say.
 pub(super) const PLANNER: &str = "SET enable_seqscan = off; SET enable_bitmapscan = off; \
      SET enable_hashjoin = off; SET enable_mergejoin = off; SET jit = off";
 
-fn target(outbox: &Outbox) -> String {
+fn target(outbox: &Outbox, shape: &Shape) -> String {
     format!(
-        "WITH target AS MATERIALIZED (SELECT id FROM {} WHERE id = ANY ($1::bigint[]) \
-         AND sent_at IS NULL ORDER BY id FOR UPDATE SKIP LOCKED)",
-        outbox.quoted()
+        "WITH target AS MATERIALIZED (SELECT id FROM {} WHERE id = ANY ($1::bigint[]){} \
+         ORDER BY id FOR UPDATE SKIP LOCKED)",
+        outbox.quoted(),
+        shape.unsent()
     )
 }
 
 /// As `target`, but only rows whose partition this relay owns, and goes on owning until all is
 /// written. A plain look would not do: a taking that has not committed yet could come between.
-fn own_target(outbox: &Outbox, token: u8, partitions: u8) -> String {
+fn own_target(outbox: &Outbox, shape: &Shape, token: u8, partitions: u8) -> String {
     format!(
         "WITH held AS MATERIALIZED (SELECT partition FROM {lease} \
            WHERE relation = {relation_name} AND owner = ${token} \
@@ -30,8 +32,9 @@ fn own_target(outbox: &Outbox, token: u8, partitions: u8) -> String {
              pg_catalog.unnest(${partitions}::smallint[])) AS rows (id, partition) \
            JOIN held USING (partition)), \
          target AS MATERIALIZED (SELECT id FROM {relation} \
-           WHERE id = ANY (ARRAY(SELECT id FROM own)) \
-           AND sent_at IS NULL ORDER BY id FOR UPDATE SKIP LOCKED)",
+           WHERE id = ANY (ARRAY(SELECT id FROM own)){unsent} \
+           ORDER BY id FOR UPDATE SKIP LOCKED)",
+        unsent = shape.unsent(),
         lease = outbox.sibling("lease"),
         relation_name = quote_literal(outbox.relation()),
         relation = outbox.quoted(),
@@ -39,8 +42,8 @@ fn own_target(outbox: &Outbox, token: u8, partitions: u8) -> String {
 }
 
 /// $1 ids. Returns those written.
-pub(super) fn sent(outbox: &Outbox, on_sent: OnSent) -> String {
-    let (target, relation) = (target(outbox), outbox.quoted());
+pub(super) fn sent(outbox: &Outbox, shape: &Shape, on_sent: OnSent) -> String {
+    let (target, relation) = (target(outbox, shape), outbox.quoted());
     match on_sent {
         OnSent::Mark => format!(
             "{target} UPDATE {relation} AS m SET sent_at = pg_catalog.clock_timestamp() \
@@ -54,8 +57,8 @@ pub(super) fn sent(outbox: &Outbox, on_sent: OnSent) -> String {
 
 /// $1 ids, $2 delays in seconds, $3 attempts, $4 errors, $5 this relay, $6 partitions. Returns
 /// those written.
-pub(super) fn retry(outbox: &Outbox) -> String {
-    let (target, relation) = (own_target(outbox, 5, 6), outbox.quoted());
+pub(super) fn retry(outbox: &Outbox, shape: &Shape) -> String {
+    let (target, relation) = (own_target(outbox, shape, 5, 6), outbox.quoted());
     format!(
         "{target}, news AS (SELECT * FROM unnest($1::bigint[], $2::float8[], $3::int[], $4::text[]) \
            AS news (id, delay, attempts, error)) \
@@ -65,23 +68,38 @@ pub(super) fn retry(outbox: &Outbox) -> String {
     )
 }
 
+/// $1 ids, $2 delays in seconds. Writes nothing: returns which still wait, and until when, for a
+/// relation that has no columns to note it in.
+pub(super) fn retry_in_memory(outbox: &Outbox, shape: &Shape) -> String {
+    format!(
+        "SELECT m.id, pg_catalog.clock_timestamp() + pg_catalog.make_interval(secs => news.delay) \
+         FROM unnest($1::bigint[], $2::float8[]) AS news (id, delay) \
+         JOIN {} AS m ON m.id = news.id WHERE true{}",
+        outbox.quoted(),
+        shape.unsent()
+    )
+}
+
 /// Columns that quarantine has in common with the outbox.
 const KEPT: &str = "id, message_id, exchange, routing_key, ordering_key, payload, headers, type, \
      correlation_id, content_type, properties, available_at, created_at, attempts, retry_at, \
      last_error, sent_at, xid";
 
-/// $1 ids, $2 reason classes, $3 reasons, $4 this relay, $5 partitions. Returns those moved, in
-/// one transaction.
-pub(super) fn quarantine(outbox: &Outbox) -> String {
-    let (target, relation) = (own_target(outbox, 4, 5), outbox.quoted());
+/// $1 ids, $2 reason classes, $3 reasons, $4 this relay, $5 partitions, $6 attempts known in memory.
+/// Returns those moved, in one transaction.
+pub(super) fn quarantine(outbox: &Outbox, shape: &Shape) -> String {
+    let (target, relation) = (own_target(outbox, shape, 4, 5), outbox.quoted());
     let quarantine = outbox.sibling("quarantine");
+    let columns = shape.columns();
+    let kept = KEPT.replace(" attempts,", " greatest(attempts, counted),");
     format!(
-        "{target}, why AS (SELECT * FROM unnest($1::bigint[], $2::text[], $3::text[]) \
-           AS why (id, class, reason)), \
-         moved AS (DELETE FROM {relation} AS m USING target WHERE m.id = target.id RETURNING m.*) \
+        "{target}, why AS (SELECT * FROM unnest($1::bigint[], $2::text[], $3::text[], $6::int[]) \
+           AS why (id, class, reason, counted)), \
+         moved AS (DELETE FROM {relation} AS m USING target WHERE m.id = target.id RETURNING m.*), \
+         whole AS (SELECT {columns}, own.payload FROM moved AS own) \
          INSERT INTO {quarantine} ({KEPT}, reason_class, reason, first_failed_at, last_failed_at) \
-         SELECT {KEPT}, why.class, why.reason, pg_catalog.clock_timestamp(), pg_catalog.clock_timestamp() \
-         FROM moved JOIN why USING (id) RETURNING id"
+         SELECT {kept}, why.class, why.reason, pg_catalog.clock_timestamp(), pg_catalog.clock_timestamp() \
+         FROM whole JOIN why USING (id) RETURNING id"
     )
 }
 
@@ -101,9 +119,10 @@ pub(super) fn rewrite_xids(outbox: &Outbox) -> String {
 }
 
 /// $1 ids. Returns those that are still pending.
-pub(super) fn pending(outbox: &Outbox) -> String {
+pub(super) fn pending(outbox: &Outbox, shape: &Shape) -> String {
     format!(
-        "SELECT id FROM {} WHERE id = ANY ($1::bigint[]) AND sent_at IS NULL",
-        outbox.quoted()
+        "SELECT id FROM {} WHERE id = ANY ($1::bigint[]){}",
+        outbox.quoted(),
+        shape.unsent()
     )
 }

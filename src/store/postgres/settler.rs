@@ -18,14 +18,16 @@ use super::reader::within;
 use super::row::get;
 use super::session::{Session, ended};
 use super::settle_sql;
+use super::shape::Shape;
 use super::sqlstate::store_error;
 use super::sweep::sweep;
+use super::waits::Waits;
 use crate::config::OnSent;
 use crate::message::RowId;
 use crate::relay::rules::{
     Leases, PartitionSet, SettleReport, Settlement, Stretch, Swept, Take, Ticket, Verdict,
 };
-use crate::store::{Announcement, Measures, Settler, StoreError};
+use crate::store::{Announcement, Fault, Measures, Settler, StoreError};
 
 /// Settles an outbox over one session.
 pub struct PgSettler {
@@ -38,6 +40,9 @@ pub struct PgSettler {
     leases: LeaseSql,
     token: Uuid,
     outbox: Outbox,
+    shape: Shape,
+    /// Waits that the relation has no columns for.
+    waits: Option<Waits>,
     deadline: Duration,
 }
 
@@ -47,6 +52,7 @@ impl PgSettler {
         outbox: &Outbox,
         on_sent: OnSent,
         token: Uuid,
+        waits: Waits,
         deadline: Duration,
     ) -> Result<Self, StoreError> {
         let failed = |error: tokio_postgres::Error| {
@@ -57,23 +63,28 @@ impl PgSettler {
             .batch_execute(settle_sql::PLANNER)
             .await
             .map_err(failed)?;
-        let sent = client
-            .prepare(&settle_sql::sent(outbox, on_sent))
-            .await
-            .map_err(failed)?;
-        let retry = client
-            .prepare(&settle_sql::retry(outbox))
-            .await
-            .map_err(failed)?;
-        let quarantine = client
-            .prepare(&settle_sql::quarantine(outbox))
-            .await
-            .map_err(failed)?;
-        let pending = client
-            .prepare(&settle_sql::pending(outbox))
-            .await
-            .map_err(failed)?;
-        rewrite_xids(client, outbox, deadline).await?;
+        let shape = Shape::of(client, outbox).await?;
+        let waits = shape.keeps_waits_in_memory().then_some(waits);
+        can_mark(outbox, &shape, on_sent)?;
+        let retry = match waits {
+            None => settle_sql::retry(outbox, &shape),
+            Some(_) => settle_sql::retry_in_memory(outbox, &shape),
+        };
+        let (sent, quarantine, pending) = (
+            settle_sql::sent(outbox, &shape, on_sent),
+            settle_sql::quarantine(outbox, &shape),
+            settle_sql::pending(outbox, &shape),
+        );
+        let (sent, retry, quarantine, pending) = tokio::try_join!(
+            client.prepare(&sent),
+            client.prepare(&retry),
+            client.prepare(&quarantine),
+            client.prepare(&pending)
+        )
+        .map_err(failed)?;
+        if shape.has("xid") {
+            rewrite_xids(client, outbox, deadline).await?;
+        }
         let leases = LeaseSql::new(outbox, token);
         leases.make(&session, deadline).await?;
         Ok(Self {
@@ -86,6 +97,8 @@ impl PgSettler {
             leases,
             token,
             outbox: outbox.clone(),
+            shape,
+            waits,
             deadline,
         })
     }
@@ -110,21 +123,49 @@ impl PgSettler {
         if batch.retry.is_empty() {
             return Ok(HashSet::new());
         }
-        let parameters: [&(dyn ToSql + Sync); 6] = [
-            &batch.retry,
-            &batch.delays,
-            &batch.attempts,
-            &batch.errors,
-            &self.token,
-            &batch.retry_in,
-        ];
-        self.run(&self.retry, &parameters).await
+        let Some(waits) = &self.waits else {
+            let parameters: [&(dyn ToSql + Sync); 6] = [
+                &batch.retry,
+                &batch.delays,
+                &batch.attempts,
+                &batch.errors,
+                &self.token,
+                &batch.retry_in,
+            ];
+            return self.run(&self.retry, &parameters).await;
+        };
+        let parameters: [&(dyn ToSql + Sync); 2] = [&batch.retry, &batch.delays];
+        let rows = self.session.client.query(&self.retry, &parameters);
+        let rows = within(self.deadline, "settle rows", rows).await?;
+        let attempts: HashMap<i64, i32> = batch
+            .retry
+            .iter()
+            .copied()
+            .zip(batch.attempts.iter().copied())
+            .collect();
+        for row in &rows {
+            let id: i64 = get(row, 0)?;
+            waits.note(id, attempts.get(&id).copied().unwrap_or(0), get(row, 1)?);
+        }
+        ids(&rows)
+    }
+
+    /// What is settled for good, or gone, waits no more.
+    fn forget_waits(&self, batch: &Batch, report: &SettleReport) {
+        if let Some(waits) = &self.waits {
+            let settled = batch.sent.iter().chain(&batch.unfit).copied();
+            let locked = !report.locked.is_empty();
+            waits.forget(settled.filter(|_| !locked));
+            waits.forget(report.gone.iter().map(|(id, _)| id.0));
+        }
     }
 
     async fn move_away(&self, batch: &Batch) -> Result<HashSet<i64>, StoreError> {
         if batch.unfit.is_empty() {
             return Ok(HashSet::new());
         }
+        let counted = |id: &i64| self.waits.as_ref().map_or(0, |waits| waits.attempts(*id));
+        let attempts: Vec<i32> = batch.unfit.iter().map(counted).collect();
         self.run(
             &self.quarantine,
             &[
@@ -133,6 +174,7 @@ impl PgSettler {
                 &batch.reasons,
                 &self.token,
                 &batch.unfit_in,
+                &attempts,
             ],
         )
         .await
@@ -174,6 +216,7 @@ impl Settler for PgSettler {
             ..SettleReport::default()
         };
         if rest.is_empty() {
+            self.forget_waits(&sorted, &report);
             return Ok(report);
         }
         let left: Vec<i64> = rest.iter().map(|settlement| settlement.id.0).collect();
@@ -189,6 +232,7 @@ impl Settler for PgSettler {
                 report.gone.push(name(settlement));
             }
         }
+        self.forget_waits(&sorted, &report);
         Ok(report)
     }
 
@@ -199,6 +243,9 @@ impl Settler for PgSettler {
     }
 
     async fn sweep(&mut self, stretch: Stretch) -> Result<Swept, StoreError> {
+        if !self.shape.has("sent_at") {
+            return Ok(Swept::default());
+        }
         sweep(&self.session, &self.outbox, self.deadline, stretch).await
     }
 
@@ -217,7 +264,7 @@ impl Settler for PgSettler {
     }
 
     async fn measure(&mut self) -> Result<Measures, StoreError> {
-        measures(&self.session, &self.outbox, self.deadline).await
+        measures(&self.session, &self.outbox, &self.shape, self.deadline).await
     }
 
     async fn withdraw(&mut self) -> Result<(), StoreError> {
@@ -229,6 +276,16 @@ impl Settler for PgSettler {
     async fn ended(&mut self) -> StoreError {
         ended(&mut self.session.closed).await
     }
+}
+
+/// A sent row is marked where the relation has a place for it.
+fn can_mark(outbox: &Outbox, shape: &Shape, on_sent: OnSent) -> Result<(), StoreError> {
+    if on_sent == OnSent::Delete || shape.has("sent_at") {
+        return Ok(());
+    }
+    let reason = "it has no column sent_at; add it, or set outbox.on_sent = \"delete\"";
+    let doing = format!("prepare to settle {outbox}");
+    Err(StoreError::Schema(Fault::new(doing, reason)))
 }
 
 /// Rows rewritten by one statement.

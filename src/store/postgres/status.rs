@@ -9,6 +9,7 @@ use super::measure::{Look, measures, seconds};
 use super::row::get;
 use super::session::{Session, SessionSettings, application_name};
 use super::settle_sql::PLANNER;
+use super::shape::Shape;
 use super::sqlstate::store_error;
 use super::store::PgStore;
 use crate::config::OnSent;
@@ -58,16 +59,18 @@ pub async fn status(store: &PgStore) -> Result<Status, StoreError> {
 async fn look(session: &Session, store: &PgStore) -> Result<Status, StoreError> {
     let plan = session.client.batch_execute(PLANNER).await;
     plan.map_err(|error| store_error("prepare to look", &error))?;
+    let shape = Shape::of(&session.client, &store.outbox).await?;
     let look = Look {
         session,
         outbox: &store.outbox,
+        relation: format!("{} AS m", shape.readable(&store.outbox)),
         deadline: store.deadline(),
     };
     let now = look.rows("ask for the time", "SELECT pg_catalog.clock_timestamp()");
     let now = now.await?.first().map(|row| get(row, 0)).transpose()?;
     Ok(Status {
         now: now.unwrap_or(SystemTime::UNIX_EPOCH),
-        measures: measures(session, &store.outbox, store.deadline()).await?,
+        measures: measures(session, &store.outbox, &shape, store.deadline()).await?,
         sent: look.sent(store.on_sent).await?,
     })
 }
@@ -81,7 +84,7 @@ impl Look<'_> {
             OnSent::Mark => {}
             OnSent::Delete => return Ok(None),
         }
-        let relation = self.outbox.quoted();
+        let relation = &self.relation;
         let now = "pg_catalog.clock_timestamp()";
         let sql = format!(
             "WITH turn AS (SELECT min(id) AS id FROM (\

@@ -16,6 +16,7 @@ use super::ident::Outbox;
 use super::reader::{PgReader, within};
 use super::session::{Session, SessionSettings, application_name};
 use super::settler::PgSettler;
+use super::waits::Waits;
 use crate::config::{DatabaseTarget, OnSent, SessionKind, Successors};
 use crate::store::error::Fault;
 use crate::store::{Store, StoreError};
@@ -45,6 +46,8 @@ pub struct PgStore {
     /// Backend of the last reading session of this process: it may outlive a broken network,
     /// and keep the gate.
     pub last_reader: Arc<AtomicI32>,
+    /// Waits of rows that the relation has no columns for.
+    pub waits: Waits,
     /// That no pooler in transaction mode stands between.
     pub direct: Direct,
 }
@@ -113,6 +116,7 @@ impl Store for PgStore {
             &self.outbox,
             self.successors,
             self.max_message_size,
+            self.waits.clone(),
             self.deadline(),
         );
         self.prepared(opening).await
@@ -126,6 +130,7 @@ impl Store for PgStore {
             &self.outbox,
             self.on_sent,
             self.token,
+            self.waits.clone(),
             self.deadline(),
         );
         self.prepared(opening).await

@@ -48,6 +48,7 @@ impl OnPostgres {
             instance: "test".to_owned(),
             token: uuid::Uuid::from_u128(1),
             last_reader: std::sync::Arc::default(),
+            waits: outbox_relay::store::postgres::Waits::default(),
             direct: Default::default(),
         };
         let client = database.connect().await;

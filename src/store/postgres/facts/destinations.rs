@@ -6,6 +6,7 @@ use crate::store::postgres::ident::Outbox;
 use crate::store::postgres::reader::within;
 use crate::store::postgres::row::get;
 use crate::store::postgres::session::Session;
+use crate::store::postgres::shape::Shape;
 
 /// Rows looked at, at each end.
 const ROWS: i64 = 5_000;
@@ -28,7 +29,8 @@ pub struct Destinations {
 /// # Errors
 /// [`StoreError`] as for any statement; among others if the login may not read the outbox.
 pub async fn destinations(session: &Session, outbox: &Outbox) -> Result<Destinations, StoreError> {
-    let relation = outbox.quoted();
+    let shape = Shape::of(&session.client, outbox).await?;
+    let relation = format!("{} AS m", shape.readable(outbox));
     let end = |direction: &str| {
         format!(
             "(SELECT id, exchange FROM {relation} WHERE sent_at IS NULL AND id > 0 \

@@ -41,7 +41,7 @@ impl Look<'_> {
     /// Each source states the predicate of its own index (`migrations/0003`); the size of that
     /// index at the last vacuum or analyze is the estimate.
     fn sql(&self) -> String {
-        let relation = self.outbox.quoted();
+        let relation = &self.relation;
         let now = "pg_catalog.statement_timestamp()";
         let pending = format!("{relation} WHERE sent_at IS NULL AND id > 0 ORDER BY id");
         let scheduled = format!(
@@ -60,9 +60,9 @@ impl Look<'_> {
             limited(&waiting),
             self.entries(Index::Retry),
             keys(&format!("{waiting} AND ordering_key IS NOT NULL")),
-            oldest(&relation),
-            longest_waiting(&relation),
-            longest_overdue(&relation),
+            oldest(relation),
+            longest_waiting(relation),
+            longest_overdue(relation),
             quote_literal(self.outbox.schema()),
             quote_literal(self.outbox.relation()),
         )

@@ -13,6 +13,7 @@ use super::ident::Outbox;
 use super::reader::within;
 use super::row::get;
 use super::session::Session;
+use super::shape::Shape;
 use crate::store::StoreError;
 use crate::store::measures::{COUNTED, Count, GivenUp, Measures, Pause};
 
@@ -22,11 +23,13 @@ use counts::limited;
 pub(super) async fn measures(
     session: &Session,
     outbox: &Outbox,
+    shape: &Shape,
     deadline: Duration,
 ) -> Result<Measures, StoreError> {
     let look = Look {
         session,
         outbox,
+        relation: format!("{} AS m", shape.readable(outbox)),
         deadline,
     };
     let mut measures = Measures::default();
@@ -44,6 +47,8 @@ pub(super) async fn measures(
 pub(super) struct Look<'a> {
     pub(super) session: &'a Session,
     pub(super) outbox: &'a Outbox,
+    /// What stands in FROM, where rows are read.
+    pub(super) relation: String,
     pub(super) deadline: Duration,
 }
 

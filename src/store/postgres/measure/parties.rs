@@ -19,7 +19,7 @@ impl Look<'_> {
              FROM (SELECT last_error FROM {} WHERE sent_at IS NULL AND retry_at IS NOT NULL \
                    ORDER BY retry_at DESC LIMIT {LIMIT}) AS waiting \
              GROUP BY 1 ORDER BY 2 DESC, 1 LIMIT {REASONS}",
-            self.outbox.quoted()
+            self.relation
         );
         let rows = self.rows("count reasons", &sql).await?;
         let read = |row: &Row| Ok((get(row, 0)?, get(row, 1)?));

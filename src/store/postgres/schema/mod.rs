@@ -13,7 +13,7 @@ mod waits;
 mod wake;
 
 pub use apply::{MigrateError, Migrated, check, check_subject, migrate, migrate_subject};
-pub use catalog::Catalog;
+pub use catalog::{Catalog, Relation};
 pub use definition::{Definition, Payload, Wake};
 pub use inbox::{FUNCTIONS as INBOX_FUNCTIONS, script as inbox_script};
 pub use migration::{Index, script};
