@@ -154,7 +154,7 @@ function tables(told) {
     table("Partitions", ["#partitions", "held by", "lease"],
       whole.partitions.filter((p) => p.owned).map((p) => [p.partitions, p.name || "unknown",
         p.valid ? ["valid", "good"] : ["over", "bad"]]),
-      "No partition is leased: one relay publishes all, the others stand by."),
+      "No partition is held by a relay."),
     table("Holds vacuum back", ["kind", "who", "state", "#for"],
       whole.pins.map((p) => [p.kind, p.who, p.state, span(p.age)]),
       whole.sees_sessions ? "Nothing holds vacuum back."
