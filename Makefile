@@ -5,7 +5,7 @@
 # tools go to target/tools.
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test soak ratio lint fmt servers
+.PHONY: help demo test soak chaos ratio lint fmt servers
 
 SERVERS := tests/support/servers.sh
 CARGO_DENY_VERSION := 0.20.2
@@ -24,6 +24,10 @@ test: ## all tests; private servers, fetched without installing if they are miss
 
 soak: ## the faults in full length, hundreds of kills; an hour or more
 	OUTBOX_RELAY_TEST_SOAK=1 $(SERVERS) run cargo test --locked --release --test fault
+
+chaos: ## writers and three relays under faults of every kind; ten minutes, or CHAOS_SECONDS
+	OUTBOX_RELAY_CHAOS_SECONDS=$(or $(CHAOS_SECONDS),600) $(SERVERS) run \
+		cargo test --locked --test fault -- chaos --nocapture
 
 ratio: ## throughput and CPU of the relay beside a bare publisher; 1-2 minutes
 	cargo build --locked --release --bin outbox-relay --example ratio

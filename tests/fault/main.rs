@@ -7,6 +7,7 @@ mod support;
 
 mod broker_outage;
 mod changes;
+mod chaos;
 mod clock;
 mod crash;
 mod database_outage;

@@ -1,0 +1,347 @@
+//! Everything at once: writers, two or three relays, and a seeded schedule of faults of every kind.
+//! At the end nothing is lost, invented or out of order, what was sent twice is accounted for, and
+//! quarantine holds exactly what was made unfit.
+//!
+//! `OUTBOX_RELAY_CHAOS_SECONDS` says how long (a short run otherwise), `OUTBOX_RELAY_TEST_SEED`
+//! repeats a schedule. `make chaos` runs ten minutes and prints a table.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep};
+
+use crate::support::postgres::{Postgres, connect};
+use crate::support::proxy::{Fault, Proxy};
+use crate::support::queues::Queues;
+use crate::support::rabbit::Rabbit;
+use crate::support::relay::{Relay, Settings};
+use crate::support::scene::{Scene, through};
+use crate::support::writers::{Load, Writers};
+
+const QUORUM: &str = "quorum";
+const EXCHANGE: &str = "events";
+const KEY: &str = "k";
+const IN_FLIGHT: usize = 100;
+/// What one relay may repeat: a window not confirmed, and a window confirmed and not marked.
+const REPEATED: usize = 2 * IN_FLIGHT;
+const RELAYS: usize = 3;
+
+/// What goes wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Ill {
+    RelayKilled,
+    RelayStoodStill,
+    RelayStopped,
+    BrokerKilled,
+    BrokerOutOfMemory,
+    BrokerClosedConnections,
+    BrokerSlow,
+    BrokerConnectionsReset,
+    BindingRemoved,
+    ExchangeDeleted,
+    DatabaseKilled,
+    DatabaseReadOnly,
+    SessionsTerminated,
+    DatabaseConnectionsReset,
+    RowsLocked,
+    SnapshotPinned,
+    RowsUnfit,
+}
+
+use Ill::{
+    BindingRemoved, BrokerClosedConnections, BrokerConnectionsReset, BrokerKilled,
+    BrokerOutOfMemory, BrokerSlow, DatabaseConnectionsReset, DatabaseKilled, DatabaseReadOnly,
+    ExchangeDeleted, RelayKilled, RelayStoodStill, RelayStopped, RowsLocked, RowsUnfit,
+    SessionsTerminated, SnapshotPinned,
+};
+
+const ILLS: [Ill; 17] = [
+    RelayKilled,
+    RelayStoodStill,
+    RelayStopped,
+    BrokerKilled,
+    BrokerOutOfMemory,
+    BrokerClosedConnections,
+    BrokerSlow,
+    BrokerConnectionsReset,
+    BindingRemoved,
+    ExchangeDeleted,
+    DatabaseKilled,
+    DatabaseReadOnly,
+    SessionsTerminated,
+    DatabaseConnectionsReset,
+    RowsLocked,
+    SnapshotPinned,
+    RowsUnfit,
+];
+
+impl Ill {
+    /// Relays whose windows it may put in doubt.
+    fn doubts(self) -> usize {
+        match self {
+            RelayKilled | RelayStoodStill => 1,
+            BrokerKilled
+            | BrokerOutOfMemory
+            | BrokerClosedConnections
+            | BrokerSlow
+            | BrokerConnectionsReset
+            | ExchangeDeleted
+            | DatabaseKilled
+            | DatabaseReadOnly
+            | SessionsTerminated
+            | DatabaseConnectionsReset => RELAYS,
+            RelayStopped | BindingRemoved | RowsLocked | SnapshotPinned | RowsUnfit => 0,
+        }
+    }
+}
+
+const TERMINATE: &str = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+     WHERE application_name LIKE 'outbox-relay/%'";
+const LOCK: &str = "BEGIN; SELECT FROM outbox.message WHERE sent_at IS NULL FOR UPDATE";
+const PIN: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT pg_current_xact_id()";
+const INSERT_UNFIT: &str = "INSERT INTO outbox.message (routing_key, payload)
+     SELECT repeat('r', 256), '{}' FROM generate_series(1, 3)";
+
+/// SplitMix64.
+struct Dice(u64);
+
+impl Dice {
+    fn new() -> Self {
+        let seed = std::env::var("OUTBOX_RELAY_TEST_SEED").ok();
+        let seed = seed.and_then(|seed| seed.parse().ok());
+        let seed = seed.unwrap_or_else(|| uuid::Uuid::new_v4().as_u64_pair().0);
+        println!("OUTBOX_RELAY_TEST_SEED={seed}");
+        Self(seed)
+    }
+
+    fn below(&mut self, bound: usize) -> usize {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        let bound = u64::try_from(bound).expect("small");
+        usize::try_from((z ^ (z >> 31)) % bound).expect("below a usize")
+    }
+
+    /// A while that is long enough for something to happen.
+    async fn a_while(&mut self) {
+        let millis = u64::try_from(200 + self.below(1_800)).expect("small");
+        sleep(Duration::from_millis(millis)).await;
+    }
+}
+
+/// The servers, the ways to them, and everybody on them.
+struct Stage {
+    postgres: Postgres,
+    rabbit: Rabbit,
+    to_database: Proxy,
+    to_broker: Proxy,
+    scene: Scene,
+    settings: Settings,
+    relays: Vec<Relay>,
+    unfit: usize,
+}
+
+impl Stage {
+    async fn set() -> Self {
+        let (postgres, rabbit) = tokio::join!(Postgres::start(), Rabbit::start());
+        let database = postgres.create_database().await;
+        let scene = Scene::on(database.url.clone(), rabbit.create_vhost().await).await;
+        let to_database = Proxy::start(postgres.port()).await;
+        let to_broker = Proxy::start(rabbit.port()).await;
+        let settings = Settings::new(
+            &through(&scene.database, &to_database),
+            &through(&scene.vhost.url, &to_broker),
+        );
+        let settings = settings
+            .with("OUTBOX_RELAY__RELAY__MAX_IN_FLIGHT", &IN_FLIGHT.to_string())
+            .with("OUTBOX_RELAY__RELAY__LEASE", "2s")
+            .with("OUTBOX_RELAY__RETRY__INITIAL", "100ms")
+            .with("OUTBOX_RELAY__RETRY__MAX_DELAY", "1s")
+            .with("OUTBOX_RELAY__BROKER__CONFIRM_TIMEOUT", "5s");
+        let mut stage = Self {
+            postgres,
+            rabbit,
+            to_database,
+            to_broker,
+            scene,
+            settings,
+            relays: Vec::new(),
+            unfit: 0,
+        };
+        stage.scene.queues.quorum(QUORUM).await;
+        stage.declare().await;
+        stage.rabbit.remember_queues().await;
+        stage.fill_up();
+        stage
+    }
+
+    async fn declare(&self) {
+        self.scene.queues.exchange(EXCHANGE).await;
+        self.scene.queues.bind(QUORUM, EXCHANGE, KEY).await;
+    }
+
+    fn fill_up(&mut self) {
+        while self.relays.len() < RELAYS {
+            self.relays.push(Relay::start(&self.settings));
+        }
+    }
+
+    /// Our own connections broke as well.
+    async fn connect_again(&mut self) {
+        self.scene.client = connect(&self.scene.database).await;
+        self.scene.queues = Queues::connect(&self.scene.vhost.url).await;
+    }
+
+    async fn suffer(&mut self, ill: Ill, dice: &mut Dice) {
+        let no = dice.below(self.relays.len());
+        match ill {
+            RelayKilled => self.relays.remove(no).kill(),
+            RelayStopped => {
+                let relay = self.relays.remove(no);
+                relay.terminate();
+                let status = relay.ended().await;
+                // One that had only just been started may not have been listening yet.
+                assert!(status.code().is_none_or(|code| code == 0), "{status}");
+            }
+            RelayStoodStill => self.stand_still(no).await,
+            BrokerKilled => self.kill_the_broker(dice).await,
+            BrokerOutOfMemory => {
+                self.rabbit.raise_memory_alarm().await;
+                dice.a_while().await;
+                self.rabbit.clear_memory_alarm().await;
+            }
+            BrokerClosedConnections => {
+                self.rabbit.close_all_connections().await;
+                self.connect_again().await;
+            }
+            BrokerSlow => {
+                self.to_broker.set(Fault::Delay(Duration::from_millis(300)));
+                dice.a_while().await;
+                self.to_broker.set(Fault::None);
+            }
+            BrokerConnectionsReset => self.to_broker.reset_all(),
+            BindingRemoved => {
+                self.scene.queues.unbind(QUORUM, EXCHANGE, KEY).await;
+                dice.a_while().await;
+                self.declare().await;
+            }
+            ExchangeDeleted => {
+                self.scene.queues.delete_exchange(EXCHANGE).await;
+                dice.a_while().await;
+                self.declare().await;
+            }
+            DatabaseKilled => self.kill_the_database(dice).await,
+            DatabaseReadOnly => {
+                self.set_read_only(true).await;
+                dice.a_while().await;
+                self.set_read_only(false).await;
+            }
+            DatabaseConnectionsReset => self.to_database.reset_all(),
+            SessionsTerminated => self.scene.run(TERMINATE).await,
+            RowsLocked => self.hold(LOCK, dice).await,
+            SnapshotPinned => self.hold(PIN, dice).await,
+            RowsUnfit => {
+                self.scene.run(INSERT_UNFIT).await;
+                self.unfit += 3;
+            }
+        }
+        self.fill_up();
+    }
+
+    async fn stand_still(&self, no: usize) {
+        self.relays[no].pause();
+        // Past its lease.
+        sleep(Duration::from_secs(3)).await;
+        self.relays[no].resume();
+    }
+
+    async fn kill_the_broker(&mut self, dice: &mut Dice) {
+        self.rabbit.kill();
+        dice.a_while().await;
+        self.rabbit.start_again().await;
+        self.connect_again().await;
+    }
+
+    async fn kill_the_database(&mut self, dice: &mut Dice) {
+        self.postgres.kill();
+        dice.a_while().await;
+        self.postgres.start_again().await;
+        self.connect_again().await;
+    }
+
+    /// An application keeps a transaction open.
+    async fn hold(&self, sql: &str, dice: &mut Dice) {
+        let client = connect(&self.scene.database).await;
+        client.batch_execute(sql).await.expect(sql);
+        dice.a_while().await;
+        client.batch_execute("ROLLBACK").await.expect("its end");
+    }
+
+    /// Changes the server's default, as a fail-over does.
+    async fn set_read_only(&self, read_only: bool) {
+        let client = connect(&self.scene.database).await;
+        for sql in [
+            "SET default_transaction_read_only = off",
+            &format!("ALTER SYSTEM SET default_transaction_read_only = {read_only}"),
+            "SELECT pg_reload_conf()",
+        ] {
+            client.simple_query(sql).await.expect(sql);
+        }
+    }
+}
+
+fn duration() -> Duration {
+    let seconds = std::env::var("OUTBOX_RELAY_CHAOS_SECONDS").ok();
+    let seconds = seconds.and_then(|seconds| seconds.parse().ok());
+    Duration::from_secs(seconds.unwrap_or(40))
+}
+
+fn writers(scene: &Scene) -> Writers {
+    scene.writers(&Load {
+        writers: 4,
+        rows: 4,
+        pause: Duration::from_millis(20),
+        keys: 50,
+        exchange: EXCHANGE.to_owned(),
+        routing_key: KEY.to_owned(),
+        ..Load::to(QUORUM)
+    })
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn under_everything_at_once_the_promises_hold() {
+    let (mut dice, mut stage) = (Dice::new(), Stage::set().await);
+    let mut writers = writers(&stage.scene);
+    writers.write(100).await;
+    let mut suffered: BTreeMap<Ill, usize> = BTreeMap::new();
+    let end = Instant::now() + duration();
+    while Instant::now() < end {
+        let ill = ILLS[dice.below(ILLS.len())];
+        stage.suffer(ill, &mut dice).await;
+        *suffered.entry(ill).or_default() += 1;
+        if dice.below(3) > 0 {
+            writers.write(20).await;
+        }
+    }
+    writers.stop().await;
+    stage.scene.drained().await;
+    stage.scene.collect(QUORUM).await;
+    let report = stage.scene.ledger.report();
+    let bound: usize = suffered
+        .iter()
+        .map(|(ill, times)| ill.doubts() * times)
+        .sum();
+    println!("| fault | times |\n|---|---|");
+    for (ill, times) in &suffered {
+        println!("| {ill:?} | {times} |");
+    }
+    println!("{report}; at most {} duplicates", bound * REPEATED);
+    report.assert_clean();
+    assert!(report.duplicates <= bound * REPEATED, "{report}");
+    let quarantined = stage.scene.quarantined().await;
+    assert_eq!(quarantined, i64::try_from(stage.unfit).expect("few"));
+    for relay in stage.relays {
+        relay.stop().await;
+    }
+}
