@@ -166,8 +166,7 @@ async fn stops_within(relay: &Relay, grace: Duration) {
     let (status, took) = (relay.ended().await, told.elapsed());
     assert!(took < grace, "{took:?}");
     let output = relay.output().join("\n");
-    let doubt = output.contains("stopped before all was confirmed");
-    assert_eq!(status.code(), Some(i32::from(doubt)), "{output}");
+    assert!(status.success(), "{status}\n{output}");
 }
 
 /// F16: frozen while it works, and frozen while the relay connects.

@@ -6,6 +6,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
+use rustix::thread::{CpuSet, sched_setaffinity};
 use tokio::time::Instant;
 
 use crate::messages;
@@ -83,4 +84,21 @@ fn cpu_time(pid: Pid) -> Duration {
 pub fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     values[values.len() / 2]
+}
+
+/// Keeps this process and what it starts from here on to one CPU, or a process that runs.
+pub fn pin(process: Option<Pid>, cpu: usize) {
+    let mut set = CpuSet::new();
+    set.set(cpu);
+    let Some(process) = process else {
+        return sched_setaffinity(None, &set).expect("an own thread may be pinned");
+    };
+    let tasks = format!("/proc/{}/task", process.as_raw_nonzero());
+    for task in std::fs::read_dir(tasks).expect("it lives").flatten() {
+        let number = task.file_name();
+        let number = number.to_str().and_then(|number| number.parse().ok());
+        let thread = Pid::from_raw(number.expect("a number")).expect("not zero");
+        // It may have ended meanwhile.
+        let _ = sched_setaffinity(Some(thread), &set);
+    }
 }

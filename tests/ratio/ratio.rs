@@ -1,6 +1,8 @@
 //! `make ratio`: how fast the relay drains an outbox beside a bare confirmed publisher over the
 //! same client, window and channels, in the same run; and what a message costs each in CPU.
 //!
+//! With `OUTBOX_RELAY_RATIO_APART=1` the broker has a CPU of its own, and everybody else another.
+//!
 //! Runs take turns, because machines are noisy; medians are compared. A measurement: it judges
 //! only whether everything arrived, and the finish line given by `OUTBOX_RELAY_RATIO`.
 
@@ -14,7 +16,7 @@ use support::postgres::{Options, Postgres};
 use support::rabbit::Rabbit;
 use support::scene::Scene;
 
-use measured::{Measured, median, run};
+use measured::{Measured, median, pin, run};
 
 /// The finish line's number of messages; another one by `OUTBOX_RELAY_RATIO_MESSAGES`.
 fn messages() -> usize {
@@ -35,16 +37,30 @@ fn body(number: usize) -> String {
     format!("{head}{}\"}}", "x".repeat(298 - head.len()))
 }
 
-#[tokio::main]
-async fn main() {
-    if let Some(url) = std::env::args().nth(1) {
-        return bare::publish(&url).await;
+fn main() {
+    // With the broker on a CPU of its own, as on a host of its own, what is compared is not who
+    // leaves it more of a small machine.
+    let apart = std::env::var("OUTBOX_RELAY_RATIO_APART").is_ok_and(|apart| apart == "1");
+    let url = std::env::args().nth(1);
+    if apart && url.is_none() {
+        pin(None, 1);
     }
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    match url {
+        Some(url) => runtime.block_on(bare::publish(&url)),
+        None => runtime.block_on(compare(apart)),
+    }
+}
+
+async fn compare(apart: bool) {
     let durable = Options {
         durable: true,
         ..Options::default()
     };
     let (postgres, rabbit) = tokio::join!(Postgres::start_with(durable), Rabbit::start());
+    if apart {
+        pin(Some(rabbit.pid()), 0);
+    }
     let (mut bare, mut relay) = (Vec::new(), Vec::new());
     for round in 1..=ROUNDS {
         bare.push(bare_run(&rabbit).await);
@@ -106,11 +122,13 @@ async fn relay_run(postgres: &Postgres, rabbit: &Rabbit) -> Measured {
     scene.run("VACUUM ANALYZE outbox.message").await;
     scene.run("CHECKPOINT").await;
     let program = support::relay::program();
+    // `info` tells when it had connected and when it was done.
+    let level = std::env::var("OUTBOX_RELAY_RATIO_LOG").unwrap_or_else(|_| "warn".to_owned());
     let settings = [
         ("OUTBOX_RELAY__DATABASE__URL", scene.database.as_str()),
         ("OUTBOX_RELAY__BROKER__URL", scene.vhost.url.as_str()),
         ("OUTBOX_RELAY__HTTP__LISTEN", "127.0.0.1:0"),
-        ("OUTBOX_RELAY__LOG__LEVEL", "warn"),
+        ("OUTBOX_RELAY__LOG__LEVEL", level.as_str()),
     ];
     let measured = run(&program, &["run", "--until-empty"], &settings).await;
     assert_eq!(scene.count("sent_at IS NULL").await, 0);
