@@ -122,11 +122,15 @@ async fn report(store: &PgStore, out: &mut (dyn Write + Send)) -> anyhow::Result
         scheduled,
         waiting,
         quarantined,
+        elsewhere,
     } = remaining(store).await?;
     writeln!(out, "due: {due}")?;
     writeln!(out, "scheduled for later: {scheduled}")?;
     writeln!(out, "waiting to be retried: {waiting}")?;
     writeln!(out, "in quarantine: {quarantined}")?;
+    if elsewhere > 0 {
+        writeln!(out, "held by other relays: {elsewhere} of 256 partitions")?;
+    }
     let looking = Operator::looking(store).await?;
     let paused = looking.paused().await;
     looking.close().await;

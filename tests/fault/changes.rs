@@ -66,3 +66,54 @@ async fn rows_of_a_two_phase_commit_are_sent() {
     relay.stop().await;
     assert_eq!(scene.judge().await.duplicates, 0);
 }
+
+/// F24: as after a dump is restored into a fresh cluster, whose transaction ids are far behind.
+#[tokio::test]
+async fn rows_with_transaction_ids_ahead_of_the_server_s_are_sent_once() {
+    let scene = Scene::new().await;
+    scene.write_many(20, 5).await;
+    let scheduled = "INSERT INTO outbox.message (routing_key, message_id, payload, available_at)
+         VALUES ('q', 'later', '{}', now() + interval '1 day')";
+    scene.run(scheduled).await;
+    let ahead = "UPDATE outbox.message SET xid = (xid::text::bigint + 1000000000)::text::xid8";
+    scene.run(ahead).await;
+    let relay = scene.ready_relay().await;
+    scene
+        .until("SELECT count(*) = 1 FROM outbox.message WHERE sent_at IS NULL")
+        .await;
+    let behind = "SELECT bool_and(xid < pg_snapshot_xmax(pg_current_snapshot()))
+         FROM outbox.message WHERE sent_at IS NULL";
+    assert!(
+        scene.ask::<bool>(behind).await,
+        "what waits is not read at every poll"
+    );
+    scene
+        .run("DELETE FROM outbox.message WHERE message_id = 'later'")
+        .await;
+    relay.stop().await;
+    assert_eq!(scene.judge().await.duplicates, 0);
+}
+
+/// F26: limits that suit an application would end the relay's sessions; it has its own.
+#[tokio::test]
+async fn low_limits_of_the_database_do_not_stop_it() {
+    let scene = Scene::new().await;
+    let database: String = scene.ask("SELECT current_database()::text").await;
+    for limit in [
+        "statement_timeout = '20ms'",
+        "lock_timeout = '1ms'",
+        "idle_in_transaction_session_timeout = '1ms'",
+    ] {
+        scene
+            .run(&format!("ALTER DATABASE {database} SET {limit}"))
+            .await;
+    }
+    let relay = scene.ready_relay().await;
+    for _ in 0..5 {
+        scene.write_many(200, 20).await;
+        scene.drained().await;
+    }
+    assert_eq!(relay.warnings(), 0, "{}", relay.output().join("\n"));
+    relay.stop().await;
+    assert_eq!(scene.judge().await.duplicates, 0);
+}

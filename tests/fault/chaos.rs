@@ -197,13 +197,7 @@ impl Stage {
         let no = dice.below(self.relays.len());
         match ill {
             RelayKilled => self.relays.remove(no).kill(),
-            RelayStopped => {
-                let relay = self.relays.remove(no);
-                relay.terminate();
-                let status = relay.ended().await;
-                // One that had only just been started may not have been listening yet.
-                assert!(status.code().is_none_or(|code| code == 0), "{status}");
-            }
+            RelayStopped => self.stop(no).await,
             RelayStoodStill => self.stand_still(no).await,
             BrokerKilled => self.kill_the_broker(dice).await,
             BrokerOutOfMemory => {
@@ -247,6 +241,14 @@ impl Stage {
             }
         }
         self.fill_up();
+    }
+
+    async fn stop(&mut self, no: usize) {
+        let relay = self.relays.remove(no);
+        relay.terminate();
+        let status = relay.ended().await;
+        // One that had only just been started may not have been listening yet.
+        assert!(status.code().is_none_or(|code| code == 0), "{status}");
     }
 
     async fn stand_still(&self, no: usize) {

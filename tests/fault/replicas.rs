@@ -186,3 +186,21 @@ async fn a_relay_that_stops_in_an_outage_leaves_its_share_to_others() {
     scene.until(&shared_by(1)).await;
     other.stop().await;
 }
+
+/// One that is run for once beside one that stays takes nothing for long, and says who has the rest.
+#[tokio::test]
+async fn a_run_until_empty_beside_another_relay_ends_and_says_so() {
+    let scene = scene("2s").await;
+    let relay = scene.ready_relay().await;
+    scene.write_many(500, 50).await;
+    let once = Relay::start_with(&scene.settings, &["run", "--until-empty"]);
+    let status = once.ended().await;
+    let output = once.output().join("\n");
+    assert!(status.success(), "{output}");
+    assert!(output.contains("held by other relays: "), "{output}");
+    scene.drained().await;
+    scene.until(&shared_by(1)).await;
+    relay.stop().await;
+    let report = scene.judge().await;
+    assert_eq!(report.duplicates, 0);
+}

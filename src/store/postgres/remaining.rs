@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use super::ident::quote_literal;
 use super::reader::within;
 use super::row::get;
 use super::shape::Shape;
@@ -44,6 +45,8 @@ pub struct Remaining {
     pub waiting: Count,
     /// In quarantine.
     pub quarantined: Count,
+    /// Partitions whose rows other relays send.
+    pub elsewhere: i64,
 }
 
 /// Counts what is left, over a connection of its own.
@@ -55,6 +58,8 @@ pub async fn remaining(store: &PgStore) -> Result<Remaining, StoreError> {
     let shape = Shape::of(&session.client, &store.outbox).await?;
     let relation = format!("{} AS m", shape.readable(&store.outbox));
     let quarantine = store.outbox.sibling("quarantine");
+    let lease = store.outbox.sibling("lease");
+    let name = quote_literal(store.outbox.relation());
     let count = |condition: &str| {
         format!(
             "(SELECT count(*) FROM (SELECT FROM {relation} WHERE sent_at IS NULL AND {condition} \
@@ -68,7 +73,8 @@ pub async fn remaining(store: &PgStore) -> Result<Remaining, StoreError> {
     let (due, scheduled, waiting) = (count(due), count(scheduled), count(waiting));
     let sql = format!(
         "SELECT {due}, {scheduled}, {waiting}, \
-         (SELECT count(*) FROM (SELECT FROM {quarantine} LIMIT {ENOUGH} + 1) AS counted)"
+         (SELECT count(*) FROM (SELECT FROM {quarantine} LIMIT {ENOUGH} + 1) AS counted), \
+         (SELECT count(owner) FROM {lease} WHERE relation = {name})"
     );
     let row = session.client.query_one(&sql, &[]);
     let row = within(store.deadline(), "count what is left", row).await?;
@@ -77,5 +83,6 @@ pub async fn remaining(store: &PgStore) -> Result<Remaining, StoreError> {
         scheduled: Count(get(&row, 1)?),
         waiting: Count(get(&row, 2)?),
         quarantined: Count(get(&row, 3)?),
+        elsewhere: get(&row, 4)?,
     })
 }

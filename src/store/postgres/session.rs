@@ -87,10 +87,13 @@ impl Session {
         .abort_handle();
         let doing = format!("connect to {server}");
         let failed = |error| store_error(doing.as_str(), &error);
-        client
-            .batch_execute(&preamble(settings))
-            .await
-            .map_err(failed)?;
+        // By itself and first: what the database or the login has as its default may be too short
+        // for what follows.
+        let timeout = settings.statement_timeout.as_millis();
+        let timeout = format!("SET statement_timeout = {timeout}");
+        for sql in [timeout, preamble(settings)] {
+            client.batch_execute(&sql).await.map_err(failed)?;
+        }
         let row = client
             .query_typed(ABOUT_THE_SERVER, &[])
             .await
@@ -212,7 +215,7 @@ fn lost(error: StoreError) -> StoreError {
 /// sessions; over a Unix socket these settings mean nothing and are accepted.
 fn preamble(settings: &SessionSettings) -> String {
     format!(
-        "SET statement_timeout = {}; SET lock_timeout = {}; \
+        "SET lock_timeout = {}; \
          SET idle_in_transaction_session_timeout = {}; SET TimeZone = 'UTC'; \
          SET search_path = pg_catalog, pg_temp; \
          SET default_transaction_isolation = 'read committed'; SET jit = off; \
@@ -220,7 +223,6 @@ fn preamble(settings: &SessionSettings) -> String {
          SET tcp_keepalives_count = 3; SET tcp_user_timeout = '25s'; \
          SELECT pg_catalog.set_config(name, '0', false) FROM pg_catalog.pg_settings \
          WHERE name IN ('idle_session_timeout', 'transaction_timeout')",
-        settings.statement_timeout.as_millis(),
         settings.lock_timeout.as_millis(),
         settings.idle_in_transaction_timeout.as_millis(),
     )
