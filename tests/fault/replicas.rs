@@ -146,6 +146,22 @@ async fn relays_join_and_leave_all_the_time_and_nothing_is_sent_twice() {
     assert_eq!(report.duplicates, 0);
 }
 
+/// As after a restore that left the table of leases out, or by somebody's hand.
+#[tokio::test]
+async fn rows_of_leases_that_are_missing_are_made_anew_while_relays_run() {
+    let scene = scene("1s").await;
+    let relays = vec![scene.ready_relay().await, scene.ready_relay().await];
+    scene.until(&shared_by(2)).await;
+    let mut writers = scene.writers(&load());
+    for removed in ["partition % 2 = 0", "true"] {
+        let remove = format!("DELETE FROM outbox.lease WHERE {removed}");
+        scene.run(&remove).await;
+        writers.write(50).await;
+        scene.until(&shared_by(2)).await;
+    }
+    judged(&scene, writers, relays).await;
+}
+
 /// One of two loses its way to the broker; the other has one and takes its share.
 #[tokio::test]
 async fn who_is_cut_off_from_the_broker_leaves_its_share_to_the_other() {

@@ -9,6 +9,7 @@ use std::time::{Duration, SystemTime};
 
 use tokio_postgres::Row;
 use tokio_postgres::types::{ToSql, Type};
+use tracing::warn;
 use uuid::Uuid;
 
 use super::ident::{Outbox, quote_literal};
@@ -64,11 +65,32 @@ impl LeaseSql {
         Ok(())
     }
 
+    /// Rows that somebody removed, or that a restore left out, are made anew: a partition without
+    /// one would be nobody's, and its messages would wait unseen.
     pub(super) async fn look(
         &self,
         session: &Session,
         deadline: Duration,
     ) -> Result<Leases, StoreError> {
+        let (leases, known) = self.seen(session, deadline).await?;
+        if known == PartitionSet::ALL {
+            return Ok(leases);
+        }
+        let missing = PartitionSet::ALL.minus(&known).len();
+        warn!(
+            partitions = missing,
+            "made rows anew that were missing in the table of leases"
+        );
+        self.make(session, deadline).await?;
+        Ok(self.seen(session, deadline).await?.0)
+    }
+
+    /// What the table says, and which partitions have a row.
+    async fn seen(
+        &self,
+        session: &Session,
+        deadline: Duration,
+    ) -> Result<(Leases, PartitionSet), StoreError> {
         let rows = session.client.query_typed(&self.look, &[]);
         leases(&within(deadline, "look at the leases", rows).await?)
     }
@@ -168,8 +190,8 @@ fn take(lease: &str, instance: &str, relation: &str) -> String {
     )
 }
 
-fn leases(rows: &[Row]) -> Result<Leases, StoreError> {
-    let mut at = SystemTime::UNIX_EPOCH;
+fn leases(rows: &[Row]) -> Result<(Leases, PartitionSet), StoreError> {
+    let (mut at, mut known) = (SystemTime::UNIX_EPOCH, PartitionSet::NONE);
     let (mut peers, mut free) = (Vec::new(), PartitionSet::NONE);
     for row in rows {
         at = get(row, 0)?;
@@ -178,7 +200,8 @@ fn leases(rows: &[Row]) -> Result<Leases, StoreError> {
         let held = numbers
             .into_iter()
             .map(partition)
-            .collect::<Result<_, _>>()?;
+            .collect::<Result<PartitionSet, _>>()?;
+        known = known.union(&held);
         let Some(instance) = get(row, 1)? else {
             free = held;
             continue;
@@ -192,5 +215,5 @@ fn leases(rows: &[Row]) -> Result<Leases, StoreError> {
             held,
         });
     }
-    Ok(Leases { at, peers, free })
+    Ok((Leases { at, peers, free }, known))
 }
