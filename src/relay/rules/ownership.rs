@@ -97,6 +97,8 @@ struct Watched {
     dies_at: Moment,
     /// It was seen to renew, and so was alive while we watched.
     renewed: bool,
+    /// How long its lease lasts, as it says.
+    lease: Duration,
     /// Since when it has not been connected to the broker.
     unable_since: Option<Moment>,
 }
@@ -189,8 +191,10 @@ impl Ownership {
                 renewed_at: peer.renewed_at,
                 dies_at: now + left,
                 renewed: false,
+                lease: peer.lease,
                 unable_since: None,
             });
+            watched.lease = peer.lease;
             if watched.renewed_at != peer.renewed_at {
                 watched.renewed_at = peer.renewed_at;
                 watched.dies_at = now + left;
@@ -208,14 +212,14 @@ impl Ownership {
     }
 
     /// How many partitions this relay should have. Who has had no connection to the broker for as
-    /// long as a lease leaves its share to those who have one, if anybody has.
+    /// long as its lease leaves its share to those who have one, if anybody has. It is its own lease
+    /// that counts, so that all agree whose settings differ: what one gives up another has to take.
     fn share(&self, living: &[&Peer], now: Moment) -> usize {
         let able = |one: &Uuid| {
-            let since = self
-                .watched
-                .get(one)
-                .and_then(|watched| watched.unable_since);
-            since.is_none_or(|since| now.since(since) < self.lease)
+            self.watched.get(one).is_none_or(|watched| {
+                let since = watched.unable_since;
+                since.is_none_or(|since| now.since(since) < watched.lease)
+            })
         };
         let mut sharing: Vec<Uuid> = living.iter().map(|peer| peer.instance).collect();
         sharing.push(self.me);

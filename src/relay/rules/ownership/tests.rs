@@ -220,3 +220,26 @@ fn who_cannot_reach_the_broker_for_long_leaves_its_share_to_those_who_can() {
         "an outage for all is no reason to move"
     );
 }
+
+#[test]
+fn relays_with_different_leases_agree_who_leaves_its_share() {
+    let long = Duration::from_secs(60);
+    let mut cut_off = Ownership::new(Uuid::from_u128(1), LEASE);
+    let mut other = Ownership::new(Uuid::from_u128(2), long);
+    let view = |at: f64, held: PartitionSet| {
+        let mut first = peer(1, at, held);
+        first.able = false;
+        let mut second = peer(2, at, range(128..=255));
+        second.lease = long;
+        leases(at, vec![first, second])
+    };
+    for at in [0.0, 10.0] {
+        let view = view(at, range(0..=127));
+        assert!(look(&mut cut_off, &view, at).surplus.is_empty());
+        assert_eq!(look(&mut other, &view, at).take, None);
+    }
+    let plan = look(&mut cut_off, &view(15.0, range(0..=127)), 15.0);
+    assert_eq!(plan.surplus, range(0..=127));
+    let take = look(&mut other, &view(15.1, PartitionSet::NONE), 15.1).take;
+    assert_eq!(take.map(|take| take.limit), Some(128));
+}
