@@ -165,6 +165,8 @@ pub struct Instance {
     pub started_at: SystemTime,
     /// How old the sign is.
     pub silent_for: Duration,
+    /// How long its lease lasts without another one.
+    pub lease: Duration,
     /// It was ready.
     pub ready: bool,
     /// Why not.

@@ -128,6 +128,45 @@ async fn a_due_row_waits_for_relays_and_what_they_wait_for() {
     .await;
 }
 
+/// Others are well; but the row is its owner's to send.
+#[tokio::test]
+async fn a_due_row_waits_for_the_relay_that_owns_its_partition() {
+    let (_database, admin, operator) = filled().await;
+    write(&admin, ALIVE).await;
+    write(
+        &admin,
+        "INSERT INTO outbox.instance (relation, instance, name, version, ready, waits_for, heartbeat_at, \
+           partitions, lease_for) VALUES \
+         ('message', '00000000-0000-0000-0000-000000000001', 'owner:1', '1', false, \
+          'broker disconnected: refused', now(), 256, '1 h'), \
+         ('other', gen_random_uuid(), 'stranger:1', '1', true, NULL, now(), 256, '1 h'); \
+         UPDATE outbox.lease SET owner = '00000000-0000-0000-0000-000000000001' WHERE relation = 'message'",
+    )
+    .await;
+    let waits = ["the relay owner:1 waits: broker disconnected: refused"];
+    is(&operator, "5", "relay_waits", &waits).await;
+    let owner = "UPDATE outbox.instance SET ready = true WHERE name = 'owner:1'";
+    write(&admin, owner).await;
+    let sends = ["about to be sent by owner:1, which holds its partition"];
+    is(&operator, "5", "due", &sends).await;
+    let silent =
+        "UPDATE outbox.instance SET heartbeat_at = now() - interval '1 min' WHERE name = 'owner:1'";
+    write(&admin, silent).await;
+    let silent = ["the relay owner:1, which holds its partition, was last seen at"];
+    is(&operator, "5", "relay_silent", &silent).await;
+    let (_, object) = json(&operator, &["status"]).await;
+    let relays = object["instances"].as_array().expect("a list");
+    assert_eq!(relays.len(), 2, "none of another outbox: {object}");
+    let over = "UPDATE outbox.instance SET heartbeat_at = now() - interval '4 s', lease_for = '2 s' \
+                WHERE name = 'owner:1'";
+    write(&admin, over).await;
+    is(&operator, "5", "due", &["is due and about to be sent."]).await;
+    let (_, object) = json(&operator, &["status"]).await;
+    let relays = object["instances"].as_array().expect("a list");
+    let dead = relays.iter().find(|one| one["alive"] == json!(false));
+    assert_eq!(dead.expect("its lease is over")["name"], json!("owner:1"));
+}
+
 #[tokio::test]
 async fn a_row_behind_another_waits_for_what_that_one_waits_for() {
     let (_database, admin, operator) = filled().await;

@@ -166,7 +166,9 @@ async fn judge_alone(
     }
     let circumstances = Circumstances {
         held: operator.held(&row.exchange).await?,
-        senders: operator.senders((HEARTBEAT * 3).as_secs_f64()).await?,
+        senders: operator
+            .senders(row.partition, (HEARTBEAT * 3).as_secs_f64())
+            .await?,
         lease: operator.lease(row.partition).await?,
     };
     Ok(Verdict::of(row, circumstances))

@@ -11,7 +11,7 @@ use crate::store::postgres::quarantine::Entry;
 /// What is around a row that is due.
 pub(super) struct Circumstances {
     pub(super) held: Option<Held>,
-    /// The most useful first.
+    /// The owner of its partition first, then the most useful.
     pub(super) senders: Vec<Sender>,
     pub(super) lease: Option<Lease>,
 }
@@ -43,6 +43,11 @@ pub(super) enum Verdict {
         last: Option<Sender>,
     },
     RelayWaits(Sender),
+    /// The owner of its partition fell silent; others are there to take over.
+    RelaySilent {
+        owner: Sender,
+        lease: Option<Lease>,
+    },
     Due {
         failures: Failures,
         lease: Option<Lease>,
@@ -81,9 +86,11 @@ impl Verdict {
         if let Some(at) = row.retry_at.filter(|_| row.waiting) {
             return Self::Retry { at, failures };
         }
+        let others = senders.iter().any(|sender| sender.alive);
         match senders.into_iter().next() {
             Some(sender) if sender.alive && sender.ready => Self::Due { failures, lease },
             Some(sender) if sender.alive => Self::RelayWaits(sender),
+            Some(owner) if others => Self::RelaySilent { owner, lease },
             last => Self::NoRelay { last },
         }
     }
@@ -99,6 +106,7 @@ impl Verdict {
             Self::Paused(_) => "paused",
             Self::NoRelay { .. } => "no_relay",
             Self::RelayWaits(_) => "relay_waits",
+            Self::RelaySilent { .. } => "relay_silent",
             Self::Due { .. } => "due",
             Self::Quarantined(_) => "quarantined",
         }
@@ -134,6 +142,7 @@ impl Verdict {
                     .as_deref()
                     .unwrap_or("it does not say for what")
             ),
+            Self::RelaySilent { owner, lease } => silent(owner, lease.as_ref()),
             Self::Due { failures, lease } => {
                 let who = lease.as_ref().map_or_else(String::new, |lease| {
                     format!(
@@ -179,6 +188,7 @@ impl Verdict {
             Self::RelayWaits(_) => Some(
                 "Mend what it waits for; it goes on by itself. See outbox-relay check.".to_owned(),
             ),
+            Self::RelaySilent { .. } => None,
             Self::Due { .. } => Some(
                 "If it stays so, see outbox-relay status: the relay may be busy with a backlog."
                     .to_owned(),
@@ -222,6 +232,7 @@ impl Verdict {
                 "relay": sender.name,
                 "waits_for": sender.waits_for,
             }),
+            Self::RelaySilent { owner, lease } => silent_facts(owner, lease.as_ref(), time),
             Self::Due { failures, lease } => json!({
                 "attempts": failures.attempts,
                 "last_error": failures.error,
@@ -240,6 +251,30 @@ impl Verdict {
             Self::Quarantined(entry) => entry_facts(entry, time),
         }
     }
+}
+
+fn silent(owner: &Sender, lease: Option<&Lease>) -> String {
+    let until = lease.map_or_else(String::new, |lease| {
+        format!(" at {} UTC", clock(lease.until))
+    });
+    format!(
+        "is due; the relay {}, which holds its partition, was last seen at {} UTC. Another takes over \
+         when its lease ends{until}.",
+        owner.name,
+        clock(owner.seen_at)
+    )
+}
+
+fn silent_facts(
+    owner: &Sender,
+    lease: Option<&Lease>,
+    time: &dyn Fn(SystemTime) -> String,
+) -> Value {
+    json!({
+        "relay": owner.name,
+        "seen_at": time(owner.seen_at),
+        "lease_until": lease.map(|lease| time(lease.until)),
+    })
 }
 
 fn behind_quarantined(entry: &Entry) -> String {

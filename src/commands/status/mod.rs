@@ -48,7 +48,7 @@ pub async fn run(
     Ok(Exit::Done)
 }
 
-/// A relay that said nothing for three signs of life is taken for dead.
+/// A relay that said nothing for three signs of life is taken for dead, or once its lease is over.
 fn is_alive(instance: &crate::store::measures::Instance) -> bool {
-    instance.silent_for <= crate::relay::HEARTBEAT * 3
+    instance.silent_for <= instance.lease.min(crate::relay::HEARTBEAT * 3)
 }

@@ -134,7 +134,7 @@ function tables(told) {
   }
   const owner = told.owner ? " – ask " + told.owner : "";
   const state = (one) => {
-    if (one.silent > 15) return ["silent for " + span(one.silent), "bad"];
+    if (one.silent > Math.min(15, one.lease)) return ["silent for " + span(one.silent), "bad"];
     return one.ready ? ["ready", "good"] : [one.waits_for || "not ready", "bad"];
   };
   return [

@@ -125,6 +125,7 @@ fn instances(measures: &Measures) -> Vec<Value> {
             "version": one.version,
             "started": unix(one.started_at),
             "silent": rounded(one.silent_for),
+            "lease": rounded(one.lease),
             "ready": one.ready,
             "waits_for": one.waits_for,
             "database": one.database,

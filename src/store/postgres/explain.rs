@@ -200,19 +200,25 @@ impl Operator {
         rows.first().map(read).transpose()
     }
 
-    /// Relays, the most useful first. One that was silent for longer than `patience` seconds is
-    /// taken for dead.
+    /// Relays of this outbox: the owner of the partition, then the most useful. One that was silent
+    /// for longer than `patience` seconds, or than its lease, is taken for dead.
     ///
     /// # Errors
     /// [`StoreError`] as ever.
-    pub async fn senders(&self, patience: f64) -> Result<Vec<Sender>, StoreError> {
+    pub async fn senders(&self, partition: i16, patience: f64) -> Result<Vec<Sender>, StoreError> {
         let sql = format!(
-            "SELECT name, heartbeat_at, alive, ready, waits_for FROM (SELECT *, \
-               heartbeat_at > pg_catalog.clock_timestamp() - pg_catalog.make_interval(secs => $1) AS alive \
-               FROM {}) AS i ORDER BY alive DESC, partitions > 0 DESC, ready DESC, heartbeat_at DESC LIMIT 100",
-            self.outbox.sibling("instance")
+            "SELECT name, heartbeat_at, \
+               silent < LEAST(lease_for, pg_catalog.make_interval(secs => $1)) AS alive, ready, waits_for \
+             FROM (SELECT *, pg_catalog.clock_timestamp() - heartbeat_at AS silent, instance = \
+                 (SELECT owner FROM {lease} WHERE relation = {relation} AND partition = $2) AS owns \
+               FROM {instance} WHERE relation = {relation}) AS i \
+             ORDER BY coalesce(owns, false) AND silent < lease_for DESC, alive DESC, partitions > 0 DESC, \
+               ready DESC, heartbeat_at DESC LIMIT 100",
+            lease = self.outbox.sibling("lease"),
+            instance = self.outbox.sibling("instance"),
+            relation = quote_literal(self.outbox.relation())
         );
-        let parameters: [Parameter<'_>; 1] = [(&patience, Type::FLOAT8)];
+        let parameters: [Parameter<'_>; 2] = [(&patience, Type::FLOAT8), (&partition, Type::INT2)];
         let rows = self.rows("look for relays", &sql, &parameters).await?;
         let read = |row: &Row| {
             Ok(Sender {

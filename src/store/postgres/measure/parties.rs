@@ -54,9 +54,11 @@ impl Look<'_> {
         let sql = format!(
             "SELECT instance, name, version, started_at, \
                EXTRACT(epoch FROM pg_catalog.clock_timestamp() - heartbeat_at)::float8, \
-               ready, waits_for, database_state, broker_state, last_confirm_at, partitions \
-             FROM {} ORDER BY started_at, name LIMIT 1000",
-            self.outbox.sibling("instance")
+               ready, waits_for, database_state, broker_state, last_confirm_at, partitions, \
+               EXTRACT(epoch FROM lease_for)::float8 \
+             FROM {} WHERE relation = {} ORDER BY started_at, name LIMIT 1000",
+            self.outbox.sibling("instance"),
+            quote_literal(self.outbox.relation())
         );
         let rows = self.rows("look who is alive", &sql).await?;
         let read = |row: &Row| {
@@ -66,6 +68,7 @@ impl Look<'_> {
                 version: get(row, 2)?,
                 started_at: get(row, 3)?,
                 silent_for: seconds(get(row, 4)?).unwrap_or_default(),
+                lease: seconds(get(row, 11)?).unwrap_or_default(),
                 ready: get(row, 5)?,
                 waits_for: get(row, 6)?,
                 database: get(row, 7)?,
