@@ -38,8 +38,8 @@ Examples:
   outbox-relay run --until-empty    # send what is due, say what is left, and exit
 
 SIGTERM or SIGINT drains: nothing new is published, what is in flight is awaited and marked. It ends
-within relay.shutdown_grace: with 0 if nothing was left in doubt, else with 1, and says how many rows
-were. A second signal exits at once.
+within relay.shutdown_grace: with 0, and says in its log if rows were left in doubt, and how many.
+A second signal exits at once.
 SIGHUP reads the configuration again: log level, retries and secrets count at once or at the next
 connect; the log says what needs a restart.")]
 pub struct Arguments {

@@ -186,6 +186,11 @@ fn progress(condition: &Condition, now: Moment) -> Component {
         Due::Unknown => {
             return Component::new(false, "unknown", "has not looked for due rows yet");
         }
+        // No rows are read then: what became due since is not known.
+        Due::Nothing if matches!(condition.broker, Broker::Disconnected(_)) => {
+            let reason = "rows are not looked for without the broker";
+            return Component::new(false, "unknown", reason);
+        }
         Due::Nothing => return Component::new(true, "idle", "nothing is due"),
         Due::Since(since) => since,
     };
@@ -267,12 +272,16 @@ mod tests {
 
     #[test]
     fn during_an_outage_due_rows_are_not_said_to_progress() {
-        for broker in [
-            Broker::Disconnected("refused".to_owned()),
-            Broker::Blocked("low on memory".to_owned()),
-        ] {
+        let outages = [
+            (
+                Broker::Disconnected("refused".to_owned()),
+                ("unknown", false),
+            ),
+            (Broker::Blocked("low on memory".to_owned()), ("idle", true)),
+        ];
+        for (broker, with_nothing_due) in outages {
             let mut condition = Condition { broker, ..well() };
-            assert_eq!(told(&condition), ("idle", true));
+            assert_eq!(told(&condition), with_nothing_due);
             condition.due = Due::Since(at(0));
             condition.progressed = Some(at(0));
             assert_eq!(told(&condition), ("halted", false));
@@ -318,12 +327,16 @@ mod tests {
 
     #[test]
     fn a_broker_that_is_down_or_blocked_is_not_ready() {
-        for broker in [
-            Broker::Disconnected("refused".to_owned()),
-            Broker::Blocked("low on memory".to_owned()),
-        ] {
+        let outages = [
+            (
+                Broker::Disconnected("refused".to_owned()),
+                &["broker", "progress"][..],
+            ),
+            (Broker::Blocked("low on memory".to_owned()), &["broker"]),
+        ];
+        for (broker, to_blame) in outages {
             let condition = Condition { broker, ..well() };
-            assert_eq!(blamed(&condition, at(0)), ["broker"]);
+            assert_eq!(blamed(&condition, at(0)), to_blame);
         }
     }
 

@@ -159,7 +159,7 @@ async fn a_broker_that_falls_silent_is_noticed_within_three_heartbeats() {
 }
 
 /// Told to stop it ends within its grace period. Rows that were on their way when the broker
-/// fell silent are in doubt, and only then does it not exit with 0.
+/// fell silent are in doubt, which its log says; it exits with 0 all the same.
 async fn stops_within(relay: &Relay, grace: Duration) {
     let told = Instant::now();
     relay.terminate();
