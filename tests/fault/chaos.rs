@@ -243,6 +243,19 @@ impl Stage {
         self.fill_up();
     }
 
+    /// Faults that come faster than anybody could recover would only make a backlog.
+    async fn catch_up(&self) {
+        let backlog = |rows: u32| {
+            format!(
+                "SELECT count(*) < {rows} FROM \
+                 (SELECT FROM outbox.message WHERE sent_at IS NULL LIMIT {rows}) AS pending"
+            )
+        };
+        if !self.scene.ask::<bool>(&backlog(3_000)).await {
+            self.scene.until(&backlog(300)).await;
+        }
+    }
+
     async fn stop(&mut self, no: usize) {
         let relay = self.relays.remove(no);
         relay.terminate();
@@ -325,6 +338,7 @@ async fn under_everything_at_once_the_promises_hold() {
         if dice.below(3) > 0 {
             writers.write(20).await;
         }
+        stage.catch_up().await;
     }
     writers.stop().await;
     stage.scene.drained().await;
