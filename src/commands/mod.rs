@@ -61,18 +61,21 @@ pub struct Arguments {
     pub command: Command,
 }
 
+/// Heads them in the help, apart from a command's own.
+const EVERYWHERE: &str = "Options of every command";
+
 /// Flags that every command takes.
 #[derive(Args, Debug)]
 pub struct Global {
     /// Configuration file [default: $OUTBOX_RELAY_CONFIG, else
     /// /etc/outbox-relay/outbox-relay.toml if it exists]
-    #[arg(long, value_name = "FILE", global = true)]
+    #[arg(long, value_name = "FILE", global = true, help_heading = EVERYWHERE)]
     config: Option<PathBuf>,
     /// Set one key, for instance relay.batch_size=100; may be repeated. Not for secrets
-    #[arg(long, value_name = "SECTION.KEY=VALUE", global = true)]
+    #[arg(long, value_name = "SECTION.KEY=VALUE", global = true, help_heading = EVERYWHERE)]
     set: Vec<String>,
     /// Set log.level: off, error, warn, info, debug or trace
-    #[arg(long, value_name = "LEVEL", global = true)]
+    #[arg(long, value_name = "LEVEL", global = true, help_heading = EVERYWHERE)]
     log_level: Option<String>,
 }
 

@@ -138,7 +138,9 @@ impl Sources {
             return Some((PathBuf::from(path), Some(origin)));
         }
         let default: &Path = &self.default_file;
-        default.exists().then(|| (default.to_owned(), None))
+        // In a folder that may not be searched it may exist: to ignore it would ignore settings.
+        let may_exist = default.try_exists().unwrap_or(true);
+        may_exist.then(|| (default.to_owned(), None))
     }
 
     fn flag_layer(&self, faults: &mut Vec<Fault>) -> Layer {

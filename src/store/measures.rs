@@ -139,6 +139,20 @@ pub struct Pin {
     pub transactions: i64,
 }
 
+impl Measures {
+    /// How many partitions a relay holds by the leases. What it said at its last sign of life would
+    /// count those twice that another has taken over since; it is told where there are no leases.
+    #[must_use]
+    pub fn partitions_of(&self, relay: &Instance) -> i64 {
+        if self.partitions.iter().all(|holder| holder.owner.is_none()) {
+            return relay.partitions.into();
+        }
+        let held = self.partitions.iter();
+        let held = held.filter(|holder| holder.owner == Some(relay.instance));
+        held.map(|holder| holder.partitions).sum()
+    }
+}
+
 /// Partitions in one hand.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Holder {
@@ -199,6 +213,38 @@ pub struct Pause {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn partitions_that_were_taken_over_count_once() {
+        let relay = |number| Instance {
+            instance: Uuid::from_u128(number),
+            name: String::new(),
+            version: String::new(),
+            started_at: SystemTime::UNIX_EPOCH,
+            silent_for: Duration::ZERO,
+            ready: true,
+            waits_for: None,
+            database: None,
+            broker: None,
+            last_confirm_at: None,
+            lease: Duration::from_secs(15),
+            partitions: 256,
+        };
+        let held_by = |owner: Option<u128>| Holder {
+            owner: owner.map(Uuid::from_u128),
+            name: None,
+            partitions: 256,
+            valid: true,
+        };
+        let mut measures = Measures {
+            partitions: vec![held_by(Some(2))],
+            ..Measures::default()
+        };
+        assert_eq!(measures.partitions_of(&relay(1)), 0, "killed");
+        assert_eq!(measures.partitions_of(&relay(2)), 256, "has taken over");
+        measures.partitions = vec![held_by(None)];
+        assert_eq!(measures.partitions_of(&relay(1)), 256, "no leases");
+    }
 
     #[test]
     fn a_count_is_exact_until_it_is_many() {

@@ -239,7 +239,7 @@ async fn a_permission_revoked_for_a_while_stops_nobody_and_costs_nothing() {
     // RabbitMQ's channels remember for a while what they were allowed.
     let (revoked, mut number) = (Instant::now(), 1);
     while scene
-        .count("sent_at IS NULL AND last_error LIKE '%403%'")
+        .count("sent_at IS NULL AND last_error LIKE '%403%set_permissions%'")
         .await
         == 0
     {
@@ -283,7 +283,7 @@ async fn a_forbidden_topic_stops_no_other_topic_of_its_exchange() {
     scene.queues.bind(QUEUE, "orders", "#").await;
     let relay = scene.ready_relay().await;
     let closed = scene.write(&[Draft::by("orders", "closed").of("c")]).await[0];
-    let refused = "last_error LIKE '%403%topic%' AND attempts = 0";
+    let refused = "last_error LIKE '%403%topic%set_topic_permissions%' AND attempts = 0";
     scene
         .until(&format!(
             "SELECT EXISTS (SELECT FROM outbox.message WHERE {refused})"
@@ -307,7 +307,7 @@ async fn an_internal_exchange_keeps_its_own_rows_waiting_and_stops_nobody() {
     scene.queues.internal_exchange("inner").await;
     let relay = scene.ready_relay().await;
     scene.write(&[Draft::by("inner", "x").of("i")]).await;
-    let refused = "last_error LIKE '%403%internal exchange%' AND attempts = 0";
+    let refused = "last_error LIKE '%403%internal exchange%; correct the row' AND attempts = 0";
     scene
         .until(&format!(
             "SELECT EXISTS (SELECT FROM outbox.message WHERE {refused})"

@@ -70,7 +70,10 @@ async fn what_a_row_itself_tells_is_told() {
         &operator,
         "sent",
         "sent",
-        &["was sent at 2026-01-02 03:04:05 UTC", "resend"],
+        &[
+            "was sent at 2026-01-02 03:04:05 UTC",
+            "resend --since 2026-01-02T03:04:05Z --after=0 --limit 1 --reason WHY",
+        ],
     )
     .await;
     is(&operator, "1", "sent", &["Row 1 (sent) was sent"]).await;

@@ -65,7 +65,7 @@ pub async fn run(
                 row.message_id,
                 verdict.sentence()
             )?;
-            if let Some(remedy) = verdict.remedy() {
+            if let Some(remedy) = verdict.remedy(row.id) {
                 writeln!(out, "  {remedy}")?;
             }
         }
@@ -183,7 +183,7 @@ fn object((row, verdict): &(Named, Verdict)) -> Value {
         "ordering_key": row.ordering_key,
         "state": verdict.word(),
         "sentence": format!("Row {} ({}) {}", row.id, row.message_id, verdict.sentence()),
-        "remedy": verdict.remedy(),
+        "remedy": verdict.remedy(row.id),
     });
     let facts = verdict.facts(&time_of);
     if let (Value::Object(all), Value::Object(facts)) = (&mut object, facts) {

@@ -4,7 +4,7 @@ use std::time::SystemTime;
 
 use serde_json::{Value, json};
 
-use super::super::calendar::clock;
+use super::super::calendar::{clock, time_of};
 use crate::store::postgres::explain::{Held, Lease, Sender, Standing};
 use crate::store::postgres::quarantine::Entry;
 
@@ -164,16 +164,19 @@ impl Verdict {
     }
 
     /// What to do about it, if there is something to do.
-    pub(super) fn remedy(&self) -> Option<String> {
+    pub(super) fn remedy(&self, id: i64) -> Option<String> {
         match self {
-            Self::Sent(_) => {
-                Some("To send it again: outbox-relay resend --since T --reason WHY".to_owned())
-            }
+            // This row and no other: the first one behind its predecessor's id.
+            Self::Sent(at) => Some(format!(
+                "To send it again: outbox-relay resend --since {} --after={} --limit 1 --reason WHY",
+                time_of(*at),
+                id.saturating_sub(1)
+            )),
             Self::Scheduled(_) => None,
             Self::Retry { .. } => {
                 Some("Mend what the error names; the row goes by itself.".to_owned())
             }
-            Self::Behind { why, .. } => why.remedy(),
+            Self::Behind { id, why, .. } => why.remedy(*id),
             Self::Paused(held) => Some(match held.exchange.as_deref() {
                 None => "To go on: outbox-relay resume --reason WHY".to_owned(),
                 Some(exchange) => {

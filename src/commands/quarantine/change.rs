@@ -193,6 +193,12 @@ fn conclude(
         writeln!(out, "{}", serde_json::to_string_pretty(&told)?)?;
     } else {
         writeln!(out, "{rows} rows {word}")?;
+        if obstacles.meant == 0 {
+            writeln!(
+                out,
+                "None in quarantine matches; `outbox-relay quarantine list` shows what is there."
+            )?;
+        }
     }
     let refused = obstacles.meant > obstacles.replayable();
     Ok(if refused || interrupted_at.is_some() {

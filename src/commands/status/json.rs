@@ -19,7 +19,10 @@ const VERSION: u32 = 1;
 /// Never in fact: all of it can be told in JSON.
 pub(super) fn told(outbox: &Outbox, status: &Status) -> serde_json::Result<String> {
     let measures = &status.measures;
-    let instances: Vec<_> = status.measures.instances.iter().map(instance).collect();
+    let instances = measures.instances.iter();
+    let instances: Vec<_> = instances
+        .map(|one| instance(one, measures.partitions_of(one)))
+        .collect();
     let partitions: Vec<_> = status.measures.partitions.iter().map(holder).collect();
     let reasons = status.measures.reasons.iter();
     let reasons: Vec<_> = reasons
@@ -82,7 +85,7 @@ fn holder(holder: &Holder) -> Value {
     })
 }
 
-fn instance(instance: &Instance) -> Value {
+fn instance(instance: &Instance, partitions: i64) -> Value {
     json!({
         "instance": instance.instance.to_string(),
         "name": instance.name,
@@ -95,7 +98,7 @@ fn instance(instance: &Instance) -> Value {
         "database": instance.database,
         "broker": instance.broker,
         "last_confirm_at": instance.last_confirm_at.map(time_of),
-        "partitions": instance.partitions,
+        "partitions": partitions,
     })
 }
 

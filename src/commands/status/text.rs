@@ -31,7 +31,7 @@ pub(super) fn told(outbox: &Outbox, status: &Status, owner: &str) -> String {
             &["what", "since", "until", "by", "reason"],
             measures.pauses.iter().map(pause),
         ),
-        instances(&status.measures.instances),
+        instances(measures),
         partitions(&status.measures.partitions),
         vacuum(measures),
     ];
@@ -103,8 +103,8 @@ fn pause(pause: &Pause) -> Vec<String> {
     ]
 }
 
-fn instances(instances: &[Instance]) -> String {
-    if instances.is_empty() {
+fn instances(measures: &Measures) -> String {
+    if measures.instances.is_empty() {
         return "Relays: none has told that it is alive\n".to_owned();
     }
     let row = |one: &Instance| {
@@ -117,7 +117,7 @@ fn instances(instances: &[Instance]) -> String {
             one.name.clone(),
             one.version.clone(),
             state,
-            one.partitions.to_string(),
+            measures.partitions_of(one).to_string(),
             one.last_confirm_at.map_or_else(|| "none".to_owned(), clock),
             one.waits_for.clone().unwrap_or_default(),
         ]
@@ -130,7 +130,7 @@ fn instances(instances: &[Instance]) -> String {
         "last confirm",
         "waits for",
     ];
-    table("Relays", &head, instances.iter().map(row))
+    table("Relays", &head, measures.instances.iter().map(row))
 }
 
 /// Told only where relays share the partitions.

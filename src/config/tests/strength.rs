@@ -195,8 +195,23 @@ fn the_default_file_is_read_only_if_it_exists() {
     let loaded = load(&given);
     assert_eq!(loaded.config.relay.batch_size, 7);
     assert!(loaded.file.is_some());
-    given.sources.default_file.push("not there");
+    given.sources.default_file.set_file_name("not there");
     assert!(load(&given).file.is_none());
+}
+
+#[test]
+fn a_default_file_that_cannot_be_looked_for_is_not_taken_for_missing() {
+    let mut given = given("", &[]);
+    given.sources.file = None;
+    // As in a folder of mode 700, which would not keep root out.
+    let around = given.dir.path().join("around");
+    std::os::unix::fs::symlink(&around, &around).unwrap();
+    given.sources.default_file = around.join("outbox-relay.toml");
+    let report = given.report();
+    assert!(
+        report.contains("cannot read the configuration file"),
+        "{report}"
+    );
 }
 
 #[test]

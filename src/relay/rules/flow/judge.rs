@@ -54,6 +54,22 @@ fn fault_of(code: u16, text: &str) -> Fault {
     }
 }
 
+/// What to do about it, where the broker's words leave that open.
+fn remedy_of(code: u16, text: &str) -> &'static str {
+    match code {
+        403 if text.starts_with(FORBIDDEN_TOPIC) => {
+            "; let the relay's user write by this routing key (rabbitmqctl set_topic_permissions), or \
+             correct the row"
+        }
+        // Internal exchanges take nothing from clients, whatever their permissions.
+        403 if text.contains("internal exchange") => "; correct the row",
+        403 => {
+            "; let the relay's user write to it (rabbitmqctl set_permissions), or correct the row"
+        }
+        _ => "",
+    }
+}
+
 impl Flow {
     /// A channel was opened.
     pub fn channel_open(&mut self, channel: ChannelNo) {
@@ -311,7 +327,10 @@ impl Flow {
             return;
         };
         let (exchange, destination) = (entry.exchange, entry.destination);
-        let reason = format!("the broker closed the channel: {code} {text}");
+        let reason = format!(
+            "the broker closed the channel: {code} {text}{}",
+            remedy_of(code, text)
+        );
         match fault_of(code, text) {
             Fault::Exchange => {
                 if code == NOT_FOUND
