@@ -314,7 +314,11 @@ mod tests {
                     "state": "disconnected",
                     "reason": "mq:5671: connection refused",
                 },
-                "progress": { "ok": true, "state": "idle", "reason": "nothing is due" },
+                "progress": {
+                    "ok": false,
+                    "state": "unknown",
+                    "reason": "rows are not looked for without the broker",
+                },
             })
         );
         relay.health.broker(Broker::Connected);
