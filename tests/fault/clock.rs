@@ -1,11 +1,16 @@
 //! F46: a relay whose machine's clock is wrong. What is due, and who is alive, the database's
 //! clock decides.
 
+use std::path::Path;
+
 use tokio::time::Instant;
 
 use crate::support::places::Places;
+use crate::support::postgres::{Options, Postgres};
+use crate::support::rabbit;
 use crate::support::relay::Relay;
 use crate::support::scene::{Draft, QUEUE, Scene};
+use crate::support::writers::Load;
 
 /// A relay that takes it to be an hour later; `None` where no clock can be faked.
 fn an_hour_ahead(scene: &Scene) -> Option<Relay> {
@@ -75,4 +80,65 @@ async fn a_relay_whose_clock_is_an_hour_ahead_sends_nothing_early_and_takes_noth
     let returned = "outbox_relay_publishes_total{exchange=\"(default)\",outcome=\"returned\"} 1";
     assert!(told.contains(returned), "tried once:\n{told}");
     ahead.stop().await;
+}
+
+/// Sets the clock of a server that was told to look here for it.
+fn set_clock(file: &Path, offset: &str) {
+    // At once, so that nobody reads half of it.
+    let new = file.with_extension("new");
+    std::fs::write(&new, offset).expect("a temporary file");
+    std::fs::rename(&new, file).expect("a temporary file");
+}
+
+/// The database's clock goes an hour forward, and back again: nobody's lease ends by it, and no row
+/// is sent twice or forgotten.
+#[tokio::test]
+async fn a_database_clock_that_is_set_ends_no_lease_and_hides_no_row() {
+    let Some(library) = &Places::known().faketime else {
+        println!("left out: no libfaketime on this machine");
+        return;
+    };
+    let name = format!("outbox-relay-clock-{}", uuid::Uuid::new_v4());
+    let file = std::env::temp_dir().join(name);
+    set_clock(&file, "+0");
+    let server = Postgres::start_with(Options {
+        env: vec![
+            ("LD_PRELOAD", library.clone()),
+            ("FAKETIME_TIMESTAMP_FILE", file.display().to_string()),
+            ("FAKETIME_DISABLE_SHM", "1".to_owned()),
+            ("FAKETIME_NO_CACHE", "1".to_owned()),
+            ("FAKETIME_DONT_FAKE_MONOTONIC", "1".to_owned()),
+        ],
+        ..Options::default()
+    })
+    .await;
+    let database = server.create_database().await;
+    let mut scene = Scene::on(database.url.clone(), rabbit::vhost().await).await;
+    scene.set("RELAY__LEASE", "5s");
+    let relays = [scene.ready_relay().await, scene.ready_relay().await];
+    let shared = "SELECT count(DISTINCT owner) = 2 AND count(owner) = 256 FROM outbox.lease";
+    scene.until(shared).await;
+    let mut writers = scene.writers(&Load::to(QUEUE));
+    for offset in ["+3600", "+0", "+3600", "+0"] {
+        writers.write(300).await;
+        set_clock(&file, offset);
+        let seen = format!(
+            "SELECT (extract(epoch FROM clock_timestamp()) > {}) = {}",
+            "extract(epoch FROM (SELECT min(created_at) FROM outbox.message)) + 1800",
+            offset == "+3600"
+        );
+        scene.until(&seen).await;
+        writers.write(300).await;
+    }
+    writers.stop().await;
+    scene.drained().await;
+    for relay in relays {
+        let told = relay.get("/metrics").await.expect("a page").1;
+        assert!(told.contains("outbox_relay_leases_lost_total 0"), "{told}");
+        relay.stop().await;
+    }
+    std::fs::remove_file(&file).expect("a temporary file");
+    let report = scene.judge().await;
+    println!("{report}");
+    assert_eq!(report.duplicates, 0);
 }

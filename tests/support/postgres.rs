@@ -31,6 +31,8 @@ pub struct Options {
     pub durable: bool,
     /// Further settings, such as `("statement_timeout", "100ms")`; the last one wins.
     pub settings: Vec<(&'static str, String)>,
+    /// The server's environment.
+    pub env: Vec<(&'static str, String)>,
 }
 
 /// A private cluster and its server.
@@ -261,7 +263,15 @@ fn launch(folder: &Path, port: &Port, options: &Options) -> Leashed {
         .into_iter()
         .map(|(name, value)| format!("--{name}={value}"))
         .collect();
-    let mut command: Vec<&OsStr> = vec![postgres.as_ref(), "-D".as_ref(), data.as_ref()];
+    // Set for the server alone, and not before it has its user.
+    let environment = options
+        .env
+        .iter()
+        .map(|(name, value)| format!("{name}={value}"));
+    let environment: Vec<String> = environment.collect();
+    let mut command: Vec<&OsStr> = vec!["env".as_ref()];
+    command.extend(environment.iter().map(AsRef::<OsStr>::as_ref));
+    command.extend([postgres.as_os_str(), OsStr::new("-D"), data.as_os_str()]);
     command.extend(settings.iter().map(AsRef::<OsStr>::as_ref));
     Leashed::start(&Program {
         name: "PostgreSQL",
