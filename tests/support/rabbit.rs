@@ -140,11 +140,12 @@ impl Rabbit {
             .await;
     }
 
-    /// Writes down which quorum queues there are. RabbitMQ 3.10 does so by itself only after
+    /// Writes down which queues there are, quorum queues above all. RabbitMQ 3.10 does so by itself only after
     /// three minutes (`auto_save` of dets), and one that is killed before forgets them: they
     /// are listed then, have no leader, and never confirm anything.
     pub async fn remember_queues(&self) {
-        self.eval("[dets:sync(Table) || Table <- dets:all()]").await;
+        self.eval("mnesia:sync_log(), [dets:sync(Table) || Table <- dets:all()]")
+            .await;
     }
 
     /// How many client connections there are.
