@@ -276,6 +276,8 @@ impl Stage {
         dice.a_while().await;
         self.rabbit.start_again().await;
         self.connect_again().await;
+        // A binding made just before the kill may not have been written down.
+        self.declare().await;
     }
 
     async fn kill_the_database(&mut self, dice: &mut Dice) {
