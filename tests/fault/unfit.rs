@@ -214,3 +214,22 @@ async fn payloads_arrive_byte_for_byte_whatever_their_size() {
         );
     }
 }
+
+/// A row to an exchange that the configuration does not allow never reaches the broker.
+#[tokio::test]
+async fn what_is_not_allowed_is_quarantined_and_the_rest_is_sent() {
+    let mut scene = Scene::new().await;
+    scene.set("RELAY__ALLOWED_EXCHANGES", "amq.*");
+    scene.queues.bind(QUEUE, "amq.direct", "k").await;
+    let relay = scene.ready_relay().await;
+    scene
+        .write(&[Draft::by("amq.direct", "k"), Draft::to(QUEUE)])
+        .await;
+    scene
+        .until("SELECT count(*) = 1 FROM outbox.quarantine WHERE reason_class = 'not_allowed'")
+        .await;
+    scene.queues.reaches(QUEUE, 1).await;
+    scene.drained().await;
+    relay.stop().await;
+    assert_eq!(scene.queues.take_all(QUEUE).await.len(), 1);
+}
