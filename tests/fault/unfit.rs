@@ -233,3 +233,70 @@ async fn what_is_not_allowed_is_quarantined_and_the_rest_is_sent() {
     relay.stop().await;
     assert_eq!(scene.queues.take_all(QUEUE).await.len(), 1);
 }
+
+/// Reason, column, and a value that has it.
+const FAULTS: [(&str, &str, &str); 13] = [
+    ("invalid_exchange", "exchange", "repeat('e', 256)"),
+    ("invalid_routing_key", "routing_key", "repeat('r', 256)"),
+    ("invalid_message_id", "message_id", "repeat('m', 256)"),
+    ("invalid_type", "type", "repeat('t', 256)"),
+    (
+        "invalid_correlation_id",
+        "correlation_id",
+        "repeat('c', 256)",
+    ),
+    ("invalid_content_type", "content_type", "repeat('c', 256)"),
+    ("invalid_created_at", "created_at", "'1900-01-01'"),
+    ("invalid_headers", "headers", "'[1]'"),
+    ("invalid_headers", "headers", "'{\"n\": 1e400}'"),
+    ("reserved_header", "headers", "'{\"x-outbox-id\": 1}'"),
+    (
+        "headers_too_large",
+        "headers",
+        "jsonb_build_object('h', repeat('h', 200000))",
+    ),
+    (
+        "invalid_properties",
+        "properties",
+        "'{\"expiration\": \"soon\"}'",
+    ),
+    ("too_large", "payload", "to_json(repeat('x', 2000000))"),
+];
+
+/// A row whose only fault is this value; the others name it.
+fn insert(place: usize, column: &str, value: &str) -> String {
+    let note = format!("'fault {place}'");
+    let usual = [
+        ("routing_key", "'q'"),
+        ("payload", "'{}'"),
+        ("correlation_id", note.as_str()),
+    ];
+    let usual = usual.into_iter().filter(|(name, _)| *name != column);
+    let (columns, values): (Vec<_>, Vec<_>) = usual.chain([(column, value)]).unzip();
+    let (columns, values) = (columns.join(", "), values.join(", "));
+    format!("INSERT INTO outbox.message ({columns}) VALUES ({values})")
+}
+
+/// Each reason that a row can hold in itself, beside a good row.
+#[tokio::test]
+async fn each_fault_of_a_row_has_its_reason_and_its_neighbours_are_sent() {
+    let mut scene = Scene::new().await;
+    scene.set("RELAY__MAX_MESSAGE_SIZE", "1MiB");
+    let relay = scene.ready_relay().await;
+    for (place, (_, column, value)) in FAULTS.iter().enumerate() {
+        scene.run(&insert(place, column, value)).await;
+        scene.flows(Draft::to(QUEUE)).await;
+    }
+    scene.drained().await;
+    for (place, (reason, column, _)) in FAULTS.iter().enumerate() {
+        let which = if *column == "correlation_id" {
+            "correlation_id LIKE 'ccc%'".to_owned()
+        } else {
+            format!("correlation_id = 'fault {place}'")
+        };
+        let found = format!("SELECT reason_class FROM outbox.quarantine WHERE {which}");
+        assert_eq!(scene.ask::<String>(&found).await, *reason, "{column}");
+    }
+    relay.stop().await;
+    assert_eq!(scene.queues.take_all(QUEUE).await.len(), FAULTS.len());
+}

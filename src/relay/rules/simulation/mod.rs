@@ -12,6 +12,7 @@ mod checks;
 mod dice;
 mod misfortune;
 mod node;
+mod settling;
 mod world;
 mod writers;
 

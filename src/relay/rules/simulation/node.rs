@@ -1,27 +1,25 @@
-//! One relay of several: its rules, its connections, and what is under way on them.
+//! One relay of several: its rules, its connections, and what is under way on them. What happens on
+//! the settling connection stands in `settling`.
 
 use std::collections::VecDeque;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use uuid::Uuid;
 
 use super::broker::{Broker, Connection};
 use super::checks::Checks;
 use super::dice::Dice;
+use super::settling::{LEASE, Order, Settling};
 use crate::broker::ChannelLost;
 use crate::message::{RowId, Rules};
 use crate::relay::rules::{
-    ChannelNo, Fetched, Flow, FlowLimits, Leases, Ownership, PartitionSet, Pause, Reading, Request,
-    SettleReport, Settlement, Take, Verdict,
+    ChannelNo, Fetched, Flow, FlowLimits, Ownership, PartitionSet, Pause, Reading, Request,
+    Settlement, Verdict,
 };
 use crate::runtime::{Jitter, Moment, RetryPolicy};
-use crate::store::Announcement;
 use crate::store::memory::Table;
 
 const CHANNELS: usize = 2;
-
-/// So short that it ends often.
-pub(super) const LEASE: Duration = Duration::from_secs(6);
 
 /// Work on its way to the reading connection and back.
 pub(super) enum Errand {
@@ -30,45 +28,19 @@ pub(super) enum Errand {
     Fetched(Vec<(RowId, Fetched)>),
 }
 
-/// What the engine wants done about leases.
-pub(super) enum Order {
-    Look,
-    Take(Take),
-    Release(PartitionSet),
-}
-
-/// Work on its way to the settling connection and back.
-pub(super) enum Errands {
-    Settle(Vec<Settlement>),
-    Settled(Vec<Settlement>, SettleReport),
-    /// A sign of life, and when it was sent.
-    Announce(Moment),
-    Order(Order),
-    /// Done; now who owns what is to be read.
-    Look {
-        renewed: Option<Moment>,
-        released: PartitionSet,
-    },
-    Looked {
-        leases: Leases,
-        renewed: Option<Moment>,
-        released: PartitionSet,
-    },
-}
-
 /// A relay.
 pub(super) struct Node {
     pub(super) token: Uuid,
     pub(super) flow: Flow,
-    ownership: Ownership,
+    pub(super) ownership: Ownership,
     pub(super) connection: Connection,
     pub(super) errand: Option<Errand>,
-    pub(super) settling: Option<Errands>,
+    pub(super) settling: Option<Settling>,
     pub(super) to_settle: VecDeque<Settlement>,
-    orders: VecDeque<Order>,
+    pub(super) orders: VecDeque<Order>,
     questions: VecDeque<String>,
-    announced: Option<Moment>,
-    look_at: Option<Moment>,
+    pub(super) announced: Option<Moment>,
+    pub(super) look_at: Option<Moment>,
     /// It stands still, as under SIGSTOP.
     pub(super) stopped: bool,
     /// It was told to stop, and drains.
@@ -195,106 +167,6 @@ impl Node {
         };
     }
 
-    /// Something reaches the database over the settling connection, or its answer the relay.
-    pub(super) fn settle(&mut self, table: &mut Table, now: Moment, wall: SystemTime) {
-        self.settling = match self.settling.take() {
-            Some(Errands::Settle(batch)) => {
-                let report = table.settle(self.token, &batch);
-                Some(Errands::Settled(batch, report))
-            }
-            Some(Errands::Settled(batch, report)) => {
-                self.flow.settled(&report);
-                let locked = |one: &Settlement| report.locked.contains(&one.ticket);
-                self.to_settle.extend(batch.into_iter().filter(locked));
-                None
-            }
-            Some(Errands::Announce(sent)) => {
-                let at = table.now();
-                table.leases.announce(&self.sign(), at);
-                let (renewed, released) = (Some(sent), PartitionSet::NONE);
-                Some(Errands::Look { renewed, released })
-            }
-            Some(Errands::Order(order)) => {
-                let released = self.obey(&order, table);
-                let renewed = None;
-                Some(Errands::Look { renewed, released })
-            }
-            Some(Errands::Look { renewed, released }) => Some(Errands::Looked {
-                leases: table.leases.look(table.now()),
-                renewed,
-                released,
-            }),
-            Some(Errands::Looked {
-                leases,
-                renewed,
-                released,
-            }) => {
-                self.flow.released(&released);
-                self.saw(&leases, renewed, now, wall);
-                None
-            }
-            None => self.next_errand(now),
-        };
-    }
-
-    fn next_errand(&mut self, now: Moment) -> Option<Errands> {
-        let pace = LEASE / 3;
-        if self.announced.is_none_or(|last| now.since(last) >= pace) {
-            self.announced = Some(now);
-            return Some(Errands::Announce(now));
-        }
-        if let Some(order) = self.orders.pop_front() {
-            return Some(Errands::Order(order));
-        }
-        let any = !self.to_settle.is_empty();
-        any.then(|| Errands::Settle(self.to_settle.drain(..).collect()))
-    }
-
-    fn obey(&self, order: &Order, table: &mut Table) -> PartitionSet {
-        match order {
-            Order::Look => PartitionSet::NONE,
-            Order::Take(take) => {
-                table.leases.take(self.token, take);
-                PartitionSet::NONE
-            }
-            Order::Release(partitions) => {
-                table.leases.release(self.token, partitions);
-                *partitions
-            }
-        }
-    }
-
-    fn sign(&self) -> Announcement {
-        let connected = ("connected".to_owned(), String::new());
-        let (instance, lease) = (self.token, LEASE);
-        Announcement {
-            instance,
-            name: String::new(),
-            version: String::new(),
-            ready: true,
-            waits_for: None,
-            database: connected.clone(),
-            broker: connected,
-            last_confirm: None,
-            lease,
-            partitions: 0,
-        }
-    }
-
-    fn saw(&mut self, leases: &Leases, renewed: Option<Moment>, now: Moment, wall: SystemTime) {
-        let plan = self.ownership.look(leases, &self.flow.leaving(), now, wall);
-        let fence = renewed.map_or(Moment::ORIGIN, |sent| self.ownership.fence(sent));
-        self.flow.hold(plan.held, fence);
-        self.look_at = Some(plan.look_at);
-        if self.draining {
-            return;
-        }
-        self.flow.hand_over(&plan.surplus);
-        if let Some(take) = plan.take {
-            self.orders.push_back(Order::Take(take));
-        }
-    }
-
     pub(super) fn broker_works(&mut self, broker: &mut Broker, dice: &mut Dice) -> Option<Lost> {
         let no = dice.below(self.connection.channels());
         for _ in 0..=dice.below(4) {
@@ -353,36 +225,6 @@ impl Node {
         self.flow.reader_ready("application/json");
     }
 
-    /// The settling connection breaks: what was on its way was done or not, and nobody knows.
-    pub(super) fn lose_settler(&mut self, table: &mut Table, dice: &mut Dice) {
-        let done = dice.once_in(2);
-        let batch = match self.settling.take() {
-            Some(Errands::Settle(batch)) => {
-                if done {
-                    table.settle(self.token, &batch);
-                }
-                batch
-            }
-            Some(Errands::Settled(batch, _)) => batch,
-            Some(Errands::Order(order)) => {
-                if done {
-                    self.obey(&order, table);
-                }
-                Vec::new()
-            }
-            Some(Errands::Announce(_) | Errands::Look { .. } | Errands::Looked { .. }) | None => {
-                Vec::new()
-            }
-        };
-        for settlement in batch.into_iter().rev() {
-            self.to_settle.push_front(settlement);
-        }
-        self.flow.settler(false);
-        self.flow.settler(true);
-        self.look_at = None;
-        self.announced = None;
-    }
-
     /// `kill -9`: all it knew is gone. What may have been sent and was not marked is in doubt.
     pub(super) fn crash(
         mut self,
@@ -391,7 +233,7 @@ impl Node {
         checks: &mut Checks,
         dice: &mut Dice,
     ) {
-        if let Some(Errands::Settle(batch)) = &self.settling
+        if let Some(Settling::Settle(batch)) = &self.settling
             && dice.once_in(2)
         {
             table.settle(self.token, batch);
@@ -414,7 +256,7 @@ impl Node {
     fn unmarked(&self) -> Vec<RowId> {
         let waiting = self.to_settle.iter();
         let asked: &[Settlement] = match &self.settling {
-            Some(Errands::Settle(batch) | Errands::Settled(batch, _)) => batch,
+            Some(Settling::Settle(batch) | Settling::Settled(batch, _)) => batch,
             Some(_) | None => &[],
         };
         let sent = |one: &&Settlement| matches!(one.verdict, Verdict::Sent(_));

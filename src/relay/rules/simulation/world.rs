@@ -8,7 +8,8 @@ use uuid::Uuid;
 use super::broker::Broker;
 use super::checks::{Checks, Written};
 use super::dice::Dice;
-use super::node::{Errands, Node, Order};
+use super::node::Node;
+use super::settling::{Order, Settling};
 use super::writers::Writer;
 use crate::message::RowId;
 use crate::relay::rules::PartitionSet;
@@ -136,7 +137,7 @@ impl World {
     pub(super) fn settle(&mut self, no: usize) {
         let takes = matches!(
             self.nodes[no].settling,
-            Some(Errands::Order(Order::Take(_)))
+            Some(Settling::Order(Order::Take(_)))
         );
         let before = takes.then(|| self.holdings());
         let wall = self.wall();
