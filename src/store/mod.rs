@@ -71,6 +71,12 @@ pub trait Reader: Send + 'static {
         room: usize,
     ) -> impl Future<Output = Result<Vec<(RowId, Fetched)>, StoreError>> + Send;
 
+    /// Leaves for good. Others that rest are told, so that none of them relies on this reader.
+    ///
+    /// # Errors
+    /// [`StoreError`]; the others find out by themselves when their rest is over.
+    fn leave(&mut self) -> impl Future<Output = Result<(), StoreError>> + Send;
+
     /// Waits for the end of the connection and tells why. Cancel safe.
     fn ended(&mut self) -> impl Future<Output = StoreError> + Send;
 }

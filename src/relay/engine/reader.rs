@@ -2,10 +2,11 @@
 //! the engine's requests over it.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::sync::{Notify, mpsc, watch};
 use tokio_util::sync::CancellationToken;
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 
 use super::event::{Event, Events};
 use super::news::News;
@@ -14,6 +15,9 @@ use super::retry::{Attempts, pause};
 use crate::relay::rules::Request;
 use crate::runtime::Clock;
 use crate::store::{Reader, Store, StoreError};
+
+/// How long a goodbye may take. Without one others find out when their own rest is over.
+const FAREWELL: Duration = Duration::from_secs(2);
 
 /// Runs until it is stopped. A request that was under way when the session broke is dropped: the
 /// engine asks anew.
@@ -48,10 +52,14 @@ pub(super) async fn read<S: Store>(
                 match stop.run_until_cancelled(serving).await {
                     Some(Err(error)) => error,
                     Some(Ok(())) => {
+                        leave(&mut reader).await;
                         events.report(Event::ReaderAway);
                         continue;
                     }
-                    None => return,
+                    None => {
+                        leave(&mut reader).await;
+                        return;
+                    }
                 }
             }
         };
@@ -63,6 +71,15 @@ pub(super) async fn read<S: Store>(
         if !pause(delay, &stop).await {
             return;
         }
+    }
+}
+
+/// Says goodbye to the other relays' readers.
+async fn leave<R: Reader>(reader: &mut R) {
+    match tokio::time::timeout(FAREWELL, reader.leave()).await {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => debug!(%error, "cannot say goodbye to other readers"),
+        Err(_) => debug!("no answer when saying goodbye to other readers"),
     }
 }
 

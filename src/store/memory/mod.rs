@@ -13,7 +13,7 @@ mod table;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 use uuid::Uuid;
 
 pub use leases::LeaseTable;
@@ -27,11 +27,25 @@ use crate::relay::rules::{
 };
 
 /// The store seam over a shared [`Table`].
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub struct MemoryStore {
     table: Arc<Mutex<Table>>,
-    committed: Arc<Notify>,
+    changes: Arc<watch::Sender<()>>,
+    /// Of which this one has heard some.
+    heard: watch::Receiver<()>,
     token: Uuid,
+}
+
+impl Default for MemoryStore {
+    fn default() -> Self {
+        let (changes, heard) = watch::channel(());
+        Self {
+            table: Arc::default(),
+            changes: Arc::new(changes),
+            heard,
+            token: Uuid::nil(),
+        }
+    }
 }
 
 impl MemoryStore {
@@ -47,7 +61,7 @@ impl MemoryStore {
     /// Works on the table; afterwards resting readers look again.
     pub fn with<R>(&self, work: impl FnOnce(&mut Table) -> R) -> R {
         let result = work(&mut lock(&self.table));
-        self.committed.notify_one();
+        self.changes.send_replace(());
         result
     }
 }
@@ -83,7 +97,7 @@ impl Reader for MemoryStore {
         if let Some(rest) = request.rest {
             tokio::select! {
                 () = tokio::time::sleep(rest) => {}
-                () = self.committed.notified() => {}
+                _ = self.heard.changed() => {}
                 () = nudge.notified() => {}
             }
         }
@@ -96,6 +110,11 @@ impl Reader for MemoryStore {
         room: usize,
     ) -> Result<Vec<(RowId, Fetched)>, StoreError> {
         Ok(lock(&self.table).fetch(ids, room))
+    }
+
+    async fn leave(&mut self) -> Result<(), StoreError> {
+        self.changes.send_replace(());
+        Ok(())
     }
 
     async fn ended(&mut self) -> StoreError {
@@ -129,7 +148,7 @@ impl Settler for MemoryStore {
 
     async fn release(&mut self, partitions: &PartitionSet) -> Result<(), StoreError> {
         lock(&self.table).leases.release(self.token, partitions);
-        self.committed.notify_one();
+        self.changes.send_replace(());
         Ok(())
     }
 

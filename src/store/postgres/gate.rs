@@ -6,8 +6,10 @@
 //! that skipped the notification holds the lock until it has committed, so no relay can fall
 //! asleep past it. A notification is a hint; the time limit of the rest is the truth.
 //!
-//! With several relays one is the keeper of the lock. The others may sleep beside it; when it
-//! leaves it says so, unless a notification woke all of them anyway.
+//! With several relays one is the keeper of the lock. The others may sleep beside it, holding a
+//! second lock shared that shows it. A keeper that gave up the first lock looks at the second, and
+//! notifies if somebody sleeps there; who means to sleep there takes the second before it looks at
+//! the first. So one of the two sees the other, however late a notification is heard.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,7 +20,7 @@ use tokio_postgres::types::{ToSql, Type};
 
 use super::ident::Outbox;
 use super::reader::within;
-use super::schema::{wake_channel, wake_key};
+use super::schema::{beside_key, wake_channel, wake_key};
 use super::session::{Session, ended};
 use super::sqlstate::store_error;
 use crate::store::StoreError;
@@ -46,20 +48,37 @@ enum Sleepiness {
     Awake(usize),
     /// This relay holds the lock.
     Keeper,
-    /// Another relay holds it; when it leaves it notifies.
+    /// Another relay holds it, and this one the second lock; when the other leaves it notifies.
     Beside,
 }
 
 /// One relay's place at the gate.
 pub(super) struct Gate {
-    key: i64,
+    keys: [i64; 2],
     channel: String,
-    try_exclusive: Statement,
-    try_shared: Statement,
-    unlock: Statement,
-    unlock_shared: Statement,
+    try_keep: Statement,
+    leave: Statement,
+    try_beside: Statement,
+    rise: Statement,
     sleepiness: Sleepiness,
 }
+
+/// $1 is the gate's key, $2 that of the lock beside it. CASE settles what comes first (PostgreSQL
+/// manual, "Expression Evaluation Rules").
+const TRY_KEEP: &str = "SELECT pg_catalog.pg_try_advisory_lock($1)";
+
+/// Is nobody beside?
+const LEAVE: &str = "SELECT CASE WHEN pg_catalog.pg_advisory_unlock($1) \
+     THEN pg_catalog.pg_try_advisory_xact_lock($2) ELSE true END";
+
+/// Is somebody the keeper? Otherwise both locks are given back.
+const TRY_BESIDE: &str = "SELECT CASE \
+     WHEN NOT pg_catalog.pg_try_advisory_lock_shared($2) THEN false \
+     WHEN NOT pg_catalog.pg_try_advisory_lock_shared($1) THEN true \
+     ELSE pg_catalog.pg_advisory_unlock_shared($1) \
+       AND NOT pg_catalog.pg_advisory_unlock_shared($2) END";
+
+const RISE: &str = "SELECT pg_catalog.pg_advisory_unlock_shared($2)";
 
 impl Gate {
     /// Listens, so that from here on every notification is heard, and has all others look: the
@@ -72,19 +91,22 @@ impl Gate {
             .batch_execute(&format!("LISTEN \"{channel}\"; NOTIFY \"{channel}\""))
             .await
             .map_err(failed)?;
-        let prepare = async |call: &str| {
+        let prepare = async |question: &str| {
             client
-                .prepare(&format!("SELECT pg_catalog.{call}($1::bigint)"))
+                .prepare_typed(question, &[Type::INT8, Type::INT8])
                 .await
                 .map_err(failed)
         };
         Ok(Self {
-            key: wake_key(outbox.schema(), outbox.relation()),
+            keys: [
+                wake_key(outbox.schema(), outbox.relation()),
+                beside_key(outbox.schema(), outbox.relation()),
+            ],
             channel,
-            try_exclusive: prepare("pg_try_advisory_lock").await?,
-            try_shared: prepare("pg_try_advisory_lock_shared").await?,
-            unlock: prepare("pg_advisory_unlock").await?,
-            unlock_shared: prepare("pg_advisory_unlock_shared").await?,
+            try_keep: prepare(TRY_KEEP).await?,
+            leave: prepare(LEAVE).await?,
+            try_beside: prepare(TRY_BESIDE).await?,
+            rise: prepare(RISE).await?,
             sleepiness: Sleepiness::Awake(0),
         })
     }
@@ -119,18 +141,19 @@ impl Gate {
 
     async fn lie_down(
         &mut self,
-        session: &Session,
+        session: &mut Session,
         looks: usize,
         longest: Duration,
         nudge: &Arc<Notify>,
     ) -> Result<(), StoreError> {
-        if self.ask(session, &self.try_exclusive).await? {
+        // What was heard so far is covered by the look that follows.
+        while session.notifications.try_recv().is_ok() {}
+        if self.ask(session, &self.try_keep).await? {
             self.sleepiness = Sleepiness::Keeper;
-        } else if !self.ask(session, &self.try_shared).await? {
+        } else if self.ask(session, &self.try_beside).await? {
             self.sleepiness = Sleepiness::Beside;
         } else {
             // Only writers hold it. They committed or will; poll on, ever more slowly.
-            self.ask(session, &self.unlock_shared).await?;
             self.sleepiness = Sleepiness::Awake(looks.saturating_add(1));
             let beyond = u32::try_from(looks - PAUSES.len())
                 .unwrap_or(u32::MAX)
@@ -149,39 +172,48 @@ impl Gate {
     ) -> Result<(), StoreError> {
         tokio::select! {
             () = tokio::time::sleep(longest) => {}
-            () = nudge.notified() => {}
+            () = nudge.notified() => if self.sleepiness == Sleepiness::Beside {
+                // What the relay is woken for may be the keeper's end.
+                self.leave(session).await?;
+                self.sleepiness = Sleepiness::Awake(PAUSES.len());
+            },
             Some(_) = session.notifications.recv() => {
-                // It woke every relay; whoever was keeper gives the lock back for that.
                 while session.notifications.try_recv().is_ok() {}
-                self.give_back(session, false).await?;
+                self.leave(session).await?;
             }
             end = ended(&mut session.closed) => return Err(end),
         }
         Ok(())
     }
 
-    /// Rows were found: this relay is awake, and others may keep the gate.
+    /// This relay is awake. Others may keep the gate, and are told so if they sleep beside it.
     pub(super) async fn leave(&mut self, session: &Session) -> Result<(), StoreError> {
-        self.give_back(session, true).await
-    }
-
-    async fn give_back(&mut self, session: &Session, tell: bool) -> Result<(), StoreError> {
-        let was = std::mem::replace(&mut self.sleepiness, Sleepiness::Awake(0));
-        if was == Sleepiness::Keeper {
-            self.ask(session, &self.unlock).await?;
-            if tell {
-                let parameters: [(&(dyn ToSql + Sync), Type); 1] = [(&self.channel, Type::TEXT)];
-                let notify = session
-                    .client
-                    .execute_typed("SELECT pg_catalog.pg_notify($1, '')", &parameters);
-                within(DEADLINE, "leave the gate", notify).await?;
+        match std::mem::replace(&mut self.sleepiness, Sleepiness::Awake(0)) {
+            Sleepiness::Awake(_) => {}
+            Sleepiness::Beside => {
+                self.ask(session, &self.rise).await?;
+            }
+            Sleepiness::Keeper => {
+                if !self.ask(session, &self.leave).await? {
+                    self.notify(session).await?;
+                }
             }
         }
         Ok(())
     }
 
+    async fn notify(&self, session: &Session) -> Result<(), StoreError> {
+        let parameters: [(&(dyn ToSql + Sync), Type); 1] = [(&self.channel, Type::TEXT)];
+        let notify = session
+            .client
+            .execute_typed("SELECT pg_catalog.pg_notify($1, '')", &parameters);
+        within(DEADLINE, "leave the gate", notify).await?;
+        Ok(())
+    }
+
     async fn ask(&self, session: &Session, question: &Statement) -> Result<bool, StoreError> {
-        let parameters: [&(dyn ToSql + Sync); 1] = [&self.key];
+        let [gate, beside] = &self.keys;
+        let parameters: [&(dyn ToSql + Sync); 2] = [gate, beside];
         let answer = session.client.query_one(question, &parameters);
         let row = within(DEADLINE, "ask for the gate", answer).await?;
         row.try_get(0)

@@ -212,6 +212,10 @@ impl Reader for PgReader {
         Ok(fetched)
     }
 
+    async fn leave(&mut self) -> Result<(), StoreError> {
+        self.gate.leave(&self.session).await
+    }
+
     async fn ended(&mut self) -> StoreError {
         ended(&mut self.session.closed).await
     }

@@ -118,6 +118,10 @@ impl Stage for InMemory {
         self.0.of(Uuid::from_u128(relay))
     }
 
+    async fn reader_of(&self, relay: u128) -> MemoryStore {
+        self.0.of(Uuid::from_u128(relay))
+    }
+
     async fn alive(&self) -> Vec<Announcement> {
         self.0.with(|table| table.leases.signs().cloned().collect())
     }

@@ -127,6 +127,8 @@ pub trait Stage: Sized {
     async fn quarantined(&self, id: RowId) -> Option<Quarantined>;
     /// A settler of the relay with this number.
     async fn settler_of(&self, relay: u128) -> SettlerOf<Self>;
+    /// A reader of the relay with this number.
+    async fn reader_of(&self, relay: u128) -> ReaderOf<Self>;
     /// Signs of life, by instance.
     async fn alive(&self) -> Vec<Announcement>;
 

@@ -1,10 +1,12 @@
 //! PostgreSQL as a stage: an outbox in a database of its own, payload `bytea`.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use outbox_relay::config::{DatabaseSection, DatabaseTarget, OnSent, Secret, Successors};
 use outbox_relay::message::RowId;
 use outbox_relay::store::postgres::ident::Outbox;
+use outbox_relay::store::postgres::reader::PgReader;
 use outbox_relay::store::postgres::settler::PgSettler;
 use outbox_relay::store::postgres::store::PgStore;
 use outbox_relay::store::{Announcement, Store};
@@ -21,6 +23,14 @@ pub struct OnPostgres {
 }
 
 impl OnPostgres {
+    fn store_of(&self, relay: u128) -> PgStore {
+        PgStore {
+            token: uuid::Uuid::from_u128(relay),
+            last_reader: Arc::default(),
+            ..self.store.clone()
+        }
+    }
+
     /// An outbox whose payload is of this type.
     pub async fn with_payload(payload: &str) -> Self {
         let database = database().await;
@@ -47,7 +57,7 @@ impl OnPostgres {
             max_message_size: MAX_MESSAGE_SIZE as u64,
             instance: "test".to_owned(),
             token: uuid::Uuid::from_u128(1),
-            last_reader: std::sync::Arc::default(),
+            last_reader: Arc::default(),
             waits: outbox_relay::store::postgres::Waits::default(),
             direct: Default::default(),
         };
@@ -179,11 +189,13 @@ impl Stage for OnPostgres {
     }
 
     async fn settler_of(&self, relay: u128) -> PgSettler {
-        let store = PgStore {
-            token: uuid::Uuid::from_u128(relay),
-            ..self.store.clone()
-        };
+        let store = self.store_of(relay);
         store.open_settler().await.expect("a settler")
+    }
+
+    async fn reader_of(&self, relay: u128) -> PgReader {
+        let store = self.store_of(relay);
+        store.open_reader().await.expect("a reader")
     }
 
     async fn alive(&self) -> Vec<Announcement> {

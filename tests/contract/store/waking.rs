@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use outbox_relay::relay::rules::ReadRequest;
+use outbox_relay::relay::rules::{Position, ReadRequest};
 use outbox_relay::store::Reader;
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout};
@@ -16,6 +16,8 @@ suite!(
     a_nudge_ends_the_rest,
     a_rest_ends_by_itself,
     a_reader_that_is_put_to_rest_again_and_again_misses_no_commit,
+    a_reader_asleep_beside_one_that_wakes_late_misses_no_commit,
+    a_reader_asleep_beside_one_that_leaves_misses_no_commit,
 );
 
 /// Longer than any test takes: only a signal ends it.
@@ -96,6 +98,51 @@ async fn a_reader_that_is_put_to_rest_again_and_again_misses_no_commit<S: Stage>
     };
     let ((), seen) = tokio::join!(writing, reading);
     assert_eq!(seen, 50);
+}
+
+/// The first is woken by a commit and slow to hear of it. Meanwhile the other sent the row, has
+/// nothing more to do, and sleeps again: beside a gate that the first is about to leave.
+async fn a_reader_asleep_beside_one_that_wakes_late_misses_no_commit<S: Stage>(stage: &S) {
+    let (mut slow, mut quick) = (stage.reader_of(1).await, stage.reader_of(2).await);
+    let start = position(&mut slow).await;
+    fall_asleep(&mut slow, &start).await;
+    fall_asleep(&mut quick, &start).await;
+    stage.commit_small(1).await;
+    let at = resting(&mut quick, &at_rest(&start)).await.position;
+    fall_asleep(&mut quick, &at).await;
+    resting(&mut slow, &at_rest(&start)).await;
+    a_commit_wakes(&mut quick, &at, stage).await;
+}
+
+async fn a_reader_asleep_beside_one_that_leaves_misses_no_commit<S: Stage>(stage: &S) {
+    let (mut first, mut other) = (stage.reader_of(1).await, stage.reader_of(2).await);
+    let at = position(&mut first).await;
+    fall_asleep(&mut first, &at).await;
+    fall_asleep(&mut other, &at).await;
+    first.leave().await.expect("a goodbye");
+    a_commit_wakes(&mut other, &at, stage).await;
+}
+
+/// Looks, without news, until it sleeps: the first rests are pauses.
+async fn fall_asleep<R: Reader>(reader: &mut R, at: &Position) {
+    let rest = Some(Duration::from_millis(1));
+    for _ in 0..20 {
+        let reading = read(reader, &ReadRequest { rest, ..since(at) }).await;
+        assert!(reading.news.is_empty());
+    }
+}
+
+async fn a_commit_wakes<S: Stage>(reader: &mut impl Reader, at: &Position, stage: &S) {
+    let request = at_rest(at);
+    let (reading, rows) = tokio::join!(resting(reader, &request), stage.commit_small(1));
+    assert_eq!(ids(&reading.news), rows);
+}
+
+fn at_rest(at: &Position) -> ReadRequest {
+    ReadRequest {
+        rest: Some(FOR_EVER),
+        ..since(at)
+    }
 }
 
 /// Rests until there is news, however often it has to be put to rest for that.

@@ -19,4 +19,4 @@ pub use inbox::{FUNCTIONS as INBOX_FUNCTIONS, script as inbox_script};
 pub use migration::{Index, script};
 pub use pending::{Pending, Refusal, Remedy, Wanted, pending, resolve};
 pub use subject::Subject;
-pub use wake::{migrate_key, wake_channel, wake_key};
+pub use wake::{beside_key, migrate_key, wake_channel, wake_key};

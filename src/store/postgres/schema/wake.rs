@@ -1,4 +1,4 @@
-//! Names of the wake-up gate, an advisory-lock key and a notification channel, and the key that
+//! Names of the wake-up gate, two advisory-lock keys and a notification channel, and the key that
 //! keeps migrations apart.
 //!
 //! All follow from the names of schema and relation alone, never from an OID, so that trigger
@@ -13,6 +13,13 @@
 #[must_use]
 pub fn wake_key(schema: &str, relation: &str) -> i64 {
     fnv1a(&["outbox-relay wake", schema, relation])
+}
+
+/// Key of the advisory lock that a relay holds shared while it sleeps beside another one. Made
+/// like [`wake_key`] of `outbox-relay beside`.
+#[must_use]
+pub fn beside_key(schema: &str, relation: &str) -> i64 {
+    fnv1a(&["outbox-relay beside", schema, relation])
 }
 
 /// Key of the advisory lock under which the schema is changed by one process at a time. Made
