@@ -5,7 +5,7 @@
 # tools go to target/tools.
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test soak chaos ratio lint fmt servers
+.PHONY: help demo test soak chaos ratio bench lint fmt servers
 
 SERVERS := tests/support/servers.sh
 CARGO_DENY_VERSION := 0.20.2
@@ -32,6 +32,10 @@ chaos: ## writers and three relays under faults of every kind; ten minutes, or C
 ratio: ## throughput and CPU of the relay beside a bare publisher; 1-2 minutes
 	cargo build --locked --release --bin outbox-relay --example ratio
 	@$(SERVERS) run target/release/examples/ratio
+
+bench: ## figures: insert tax, polls, hot key … (BENCH=--help lists them); some minutes
+	cargo build --locked --release --bin outbox-relay --example bench
+	@$(SERVERS) run target/release/examples/bench $(BENCH)
 
 lint: $(CARGO_DENY) ## format, clippy, documentation, dependencies
 	cargo fmt --check

@@ -196,7 +196,8 @@ impl Arguments {
 }
 
 /// What an engine is told at its start.
-pub(super) fn settings(config: &Config, target: &BrokerTarget, token: Uuid) -> Settings {
+#[must_use]
+pub fn settings(config: &Config, target: &BrokerTarget, token: Uuid) -> Settings {
     let relay = &config.relay;
     let limits = limits(config);
     let rules = Rules {

@@ -1,0 +1,144 @@
+//! A relay inside this program, between any two servers, with the daemon's own settings; counts
+//! what is confirmed.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use outbox_relay::broker::Broker;
+use outbox_relay::commands::run::settings;
+use outbox_relay::config::{BrokerTarget, Config};
+use outbox_relay::message::{ReasonClass, RowId};
+use outbox_relay::relay::rules::Standing;
+use outbox_relay::relay::{Ended, Fate, Mode, Observer, Relay, Server};
+use outbox_relay::runtime::{Clock, Health, Moment};
+use outbox_relay::store::Measures;
+use outbox_relay::store::postgres::PgStore;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+/// Without any progress for so long, a measure has failed.
+const PATIENCE: Duration = Duration::from_secs(90);
+
+/// A relay under way; it drains when this is dropped.
+pub struct Inside {
+    counter: Arc<Counter>,
+    health: Health,
+    ended: JoinHandle<Ended>,
+    drain: DropGuard,
+}
+
+impl Inside {
+    /// Starts it, with all settings at their defaults.
+    pub fn start<B: Broker>(store: PgStore, broker: B, target: &BrokerTarget) -> Self {
+        let settings = settings(&Config::default(), target, store.token);
+        let (counter, drain) = (Arc::new(Counter::new()), CancellationToken::new());
+        let health = Health::starting(Clock.now());
+        let relay = Relay::new(settings, store, broker, health.clone());
+        let relay = relay.observed_by(Arc::clone(&counter) as _);
+        Self {
+            counter,
+            health,
+            ended: tokio::spawn(relay.run(Mode::Forever, drain.clone())),
+            drain: drain.drop_guard(),
+        }
+    }
+
+    /// Waits until both connections stand.
+    ///
+    /// # Panics
+    /// If they do not.
+    pub async fn ready(&self) {
+        let mut condition = self.health.watch();
+        let ready = async {
+            while !self.health.readiness(Clock.now()).ready {
+                condition.changed().await.expect("the relay lives");
+            }
+        };
+        timeout(PATIENCE, ready).await.expect("in time");
+    }
+
+    /// How many rows were confirmed so far.
+    pub fn confirmed(&self) -> u64 {
+        *self.counter.count.borrow()
+    }
+
+    /// Waits until so many rows are confirmed.
+    ///
+    /// # Panics
+    /// If no row is for a long time.
+    pub async fn until_confirmed(&self, rows: u64) {
+        let mut count = self.counter.count.subscribe();
+        while *count.borrow_and_update() < rows {
+            let more = timeout(PATIENCE, count.changed()).await;
+            more.expect("in time").expect("the counter lives");
+        }
+    }
+
+    /// From the beginning of the first read that brought rows to the last confirm.
+    pub fn took(&self) -> Duration {
+        let seen = self.counter.seen();
+        let (began, last) = (seen.began, seen.last);
+        last.expect("a confirm").since(began.expect("a read"))
+    }
+
+    /// Drains it.
+    ///
+    /// # Panics
+    /// If it does not end well.
+    pub async fn stop(self) {
+        drop(self.drain);
+        let ended = timeout(PATIENCE, self.ended).await;
+        let ended = ended.expect("in time").expect("no panic");
+        assert_eq!(ended, Ended::Drained);
+    }
+}
+
+#[derive(Default)]
+struct Seen {
+    began: Option<Moment>,
+    last: Option<Moment>,
+}
+
+struct Counter {
+    seen: Mutex<Seen>,
+    count: watch::Sender<u64>,
+}
+
+impl Counter {
+    fn new() -> Self {
+        Self {
+            seen: Mutex::default(),
+            count: watch::Sender::new(0),
+        }
+    }
+
+    fn seen(&self) -> MutexGuard<'_, Seen> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Observer for Counter {
+    fn read(&self, rows: usize, took: Duration) {
+        if rows > 0 {
+            let now = Clock.now();
+            let began = now.checked_sub(took).unwrap_or(now);
+            self.seen().began.get_or_insert(began);
+        }
+    }
+
+    fn delivered(&self, _row: RowId, _since_written: Duration) {
+        self.seen().last = Some(Clock.now());
+        self.count.send_modify(|count| *count += 1);
+    }
+
+    fn published(&self, _exchange: &str, _fate: Fate, _took: Duration) {}
+    fn settled(&self, _took: Duration) {}
+    fn removed(&self, _rows: usize) {}
+    fn retried(&self, _reason: ReasonClass) {}
+    fn standing(&self, _standing: &Standing) {}
+    fn connected(&self, _server: Server, _again: bool) {}
+    fn leases_lost(&self, _partitions: usize) {}
+    fn measured(&self, _measures: Measures) {}
+}

@@ -1,0 +1,37 @@
+//! A message as the relay would make it of a row.
+
+use std::sync::Arc;
+use std::time::UNIX_EPOCH;
+
+use outbox_relay::message::{Body, OutboxRow, Publication, RowId, Rules};
+
+use crate::stage::{QUEUE, SIZE, body};
+
+/// The one of this number, of the one key.
+pub fn publication(number: i64) -> Arc<Publication> {
+    let row = OutboxRow {
+        id: RowId(number),
+        message_id: format!("0b5e3a52-7f0c-4f0c-9d4e-{number:012}"),
+        exchange: String::new(),
+        routing_key: QUEUE.to_owned(),
+        ordering_key: Some("customer-1".to_owned()),
+        payload: Body::Bytes(body(SIZE).into()),
+        headers: None,
+        message_type: None,
+        correlation_id: None,
+        content_type: None,
+        properties: None,
+        created_at: UNIX_EPOCH,
+        attempts: 0,
+    };
+    let rules = Rules {
+        max_message_size: 1 << 24,
+        frame_max: 131_072,
+        mandatory: true,
+        optional_exchanges: Vec::new(),
+        allowed_exchanges: vec!["*".to_owned()],
+        default_content_type: "application/json",
+        login: None,
+    };
+    Arc::new(Publication::from_row(&row, &rules).expect("a fit row"))
+}
