@@ -8,6 +8,7 @@ use std::time::Duration;
 use anyhow::Context;
 use clap::Args;
 
+use super::exit::Misuse;
 use crate::config::parse_duration;
 use crate::runtime::{Clock, Shutdown};
 use crate::store::StoreError;
@@ -28,11 +29,11 @@ impl Signed {
     /// The signature.
     ///
     /// # Errors
-    /// A sentence, if nobody knows who acts.
-    pub(super) fn act(&self) -> Result<Act, &'static str> {
+    /// [`Misuse`], if nobody knows who acts.
+    pub(super) fn act(&self) -> Result<Act, Misuse> {
         let by = self.by.clone().or_else(login_name);
         Ok(Act {
-            by: by.ok_or(NOBODY)?,
+            by: by.ok_or_else(|| Misuse(NOBODY.to_owned()))?,
             reason: self.reason.clone(),
             version: env!("CARGO_PKG_VERSION"),
         })
@@ -117,6 +118,40 @@ impl Rate {
     fn batch(self) -> i64 {
         let rows = u64::from(self.rows) / self.per.as_secs().max(1) / 10;
         i64::try_from(rows).unwrap_or(BATCH).clamp(1, BATCH)
+    }
+}
+
+/// How many rows, how fast, and whether at all.
+#[derive(Args, Clone, Copy, Debug)]
+pub struct Amount {
+    /// Rows at the most, lowest ids first
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    limit: Option<u64>,
+    /// Not faster than this, such as 50/s
+    #[arg(long, value_name = "N/s")]
+    rate: Option<Rate>,
+    /// Say what would be done, and do nothing
+    #[arg(long)]
+    pub(super) dry_run: bool,
+    /// For scripts
+    #[arg(long)]
+    pub(super) json: bool,
+}
+
+impl Amount {
+    pub(super) fn pace(&self) -> Pace {
+        Pace {
+            limit: self.limit,
+            rate: self.rate,
+        }
+    }
+
+    /// What would be done of so many rows.
+    pub(super) fn of(&self, rows: u64) -> Done {
+        Done {
+            rows: rows.min(self.limit.unwrap_or(u64::MAX)),
+            interrupted_at: None,
+        }
     }
 }
 

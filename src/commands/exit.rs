@@ -5,6 +5,11 @@ use std::process::ExitCode;
 use crate::config::{Faults, TargetError};
 use crate::store::error::StoreError;
 
+/// The command line makes no sense, in a way that only the command itself can see.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct Misuse(pub String);
+
 /// The exit codes, the same for every command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exit {
@@ -68,6 +73,9 @@ impl From<&anyhow::Error> for Exit {
             if cause.is::<Faults>() || cause.is::<TargetError>() {
                 return Some(Self::Configuration);
             }
+            if cause.is::<Misuse>() {
+                return Some(Self::Usage);
+            }
             cause.downcast_ref::<StoreError>().map(Self::from)
         });
         own.unwrap_or(Self::Failed)
@@ -110,6 +118,8 @@ mod tests {
         assert_eq!(Exit::from(&faults), Exit::Configuration);
         let outage = StoreError::Unreachable(Fault::new("connect", "test"));
         let outage = anyhow::Error::new(outage).context("cannot look");
+        let misuse = anyhow::Error::new(Misuse("say which".to_owned()));
+        assert_eq!(Exit::from(&misuse), Exit::Usage);
         assert_eq!(Exit::from(&outage), Exit::Unreachable);
         assert_eq!(Exit::from(&anyhow::anyhow!("else")), Exit::Failed);
     }

@@ -63,15 +63,8 @@ pub async fn pause(
     arguments: &PauseArguments,
     config: &Config,
     out: &mut (dyn Write + Send),
-    err: &mut (dyn Write + Send),
 ) -> anyhow::Result<Exit> {
-    let act = match arguments.signed.act() {
-        Ok(act) => act,
-        Err(fault) => {
-            writeln!(err, "outbox-relay: {fault}")?;
-            return Ok(Exit::Usage);
-        }
-    };
+    let act = arguments.signed.act()?;
     let what = Paused::from(arguments.exchange.clone());
     let operator = Operator::acting(&servers::store(config)?).await?;
     let paused = operator.pause(&what, &act, arguments.lasting).await;
@@ -94,13 +87,7 @@ pub async fn resume(
     out: &mut (dyn Write + Send),
     err: &mut (dyn Write + Send),
 ) -> anyhow::Result<Exit> {
-    let act = match arguments.signed.act() {
-        Ok(act) => act,
-        Err(fault) => {
-            writeln!(err, "outbox-relay: {fault}")?;
-            return Ok(Exit::Usage);
-        }
-    };
+    let act = arguments.signed.act()?;
     let what = Paused::from(arguments.exchange.clone());
     let what = (!arguments.all).then_some(what);
     let operator = Operator::acting(&servers::store(config)?).await?;

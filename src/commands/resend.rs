@@ -8,7 +8,7 @@ use serde_json::json;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
-use super::act::{Done, Pace, Rate, Signed, in_batches, span};
+use super::act::{Amount, Done, Signed, in_batches, span};
 use super::exit::Exit;
 use super::servers;
 use crate::config::{Config, OnSent};
@@ -46,18 +46,8 @@ pub struct Arguments {
     after: i64,
     #[command(flatten)]
     signed: Signed,
-    /// Rows at the most, lowest ids first
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
-    limit: Option<u64>,
-    /// Not faster than this, such as 50/s
-    #[arg(long, value_name = "N/s")]
-    rate: Option<Rate>,
-    /// Say what would be done, and do nothing
-    #[arg(long)]
-    dry_run: bool,
-    /// For scripts
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    amount: Amount,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -94,13 +84,7 @@ pub async fn run(
             return Ok(Exit::Failed);
         }
     }
-    let act = match arguments.signed.act() {
-        Ok(act) => act,
-        Err(fault) => {
-            writeln!(err, "outbox-relay: {fault}")?;
-            return Ok(Exit::Usage);
-        }
-    };
+    let act = arguments.signed.act()?;
     let operator = Operator::acting(&servers::store(config)?).await?;
     let done = resend(arguments, &operator, &act, err).await;
     operator.close().await;
@@ -123,16 +107,16 @@ fn tell(
             "Interrupted. To go on, run the same command with --after {id}."
         )?;
     }
-    if arguments.json {
+    if arguments.amount.json {
         let told = json!({
             "version": VERSION,
-            "dry_run": arguments.dry_run,
+            "dry_run": arguments.amount.dry_run,
             "rows": rows,
             "interrupted_after": interrupted_at,
         });
         writeln!(out, "{}", serde_json::to_string_pretty(&told)?)?;
     } else {
-        let word = if arguments.dry_run {
+        let word = if arguments.amount.dry_run {
             "would be"
         } else {
             "will be"
@@ -163,21 +147,19 @@ async fn resend(
         key: arguments.key.clone(),
     };
     let total = count(operator, &sent, arguments.after).await?;
-    if arguments.dry_run {
-        let rows = total.min(arguments.limit.unwrap_or(u64::MAX));
-        return Ok(Done {
-            rows,
-            interrupted_at: None,
-        });
+    if arguments.amount.dry_run {
+        return Ok(arguments.amount.of(total));
     }
-    let pace = Pace {
-        limit: arguments.limit,
-        rate: arguments.rate,
-    };
     let after = arguments.after;
     let step =
         async |cursor: i64, limit| operator.resend(&sent, act, cursor.max(after), limit).await;
-    in_batches(("made pending again", total), pace, err, step).await
+    in_batches(
+        ("made pending again", total),
+        arguments.amount.pace(),
+        err,
+        step,
+    )
+    .await
 }
 
 async fn count(operator: &Operator, sent: &Sent, after: i64) -> Result<u64, StoreError> {

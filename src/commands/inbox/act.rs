@@ -2,7 +2,6 @@
 
 use std::io::Write;
 
-use anyhow::bail;
 use clap::Args;
 use tokio::time::sleep;
 use tokio_postgres::Client;
@@ -10,12 +9,15 @@ use tokio_postgres::Client;
 use super::FilterArgs;
 use super::told::plain;
 use crate::commands::act::{Rate, Signed};
-use crate::commands::exit::Exit;
+use crate::commands::exit::{Exit, Misuse};
 use crate::store::postgres::inbox_entries::{Act, Entry, Outcome, act, list};
 use crate::store::postgres::operator::Act as Signature;
 
 /// Entries looked up at once.
 const PAGE: i64 = 1000;
+
+const EVERYTHING: &str =
+    "say which messages: by id, by --consumer, --class, --key, --older-than, or --all";
 
 #[derive(Args, Debug)]
 #[command(after_help = "\
@@ -25,7 +27,7 @@ Examples:
       --by ann --reason 'bank is back' --dry-run
   outbox-relay inbox discard --all --limit 10 --reason 'test data'
 
-Exit codes: 0 all done; 1 some were refused; 75 the database cannot be reached.")]
+Exit codes: 0 all done; 1 some were refused; 2 usage; 75 the database cannot be reached.")]
 pub(super) struct ActArgs {
     /// These messages
     message_id: Vec<String>,
@@ -62,9 +64,9 @@ pub(super) async fn run(
     out: &mut (dyn Write + Send),
 ) -> anyhow::Result<Exit> {
     if args.message_id.is_empty() && args.filter.is_empty() && !args.all {
-        bail!("say which messages: by id, by --consumer, --class, --key, --older-than, or --all");
+        return Err(Misuse(EVERYTHING.to_owned()).into());
     }
-    let signature = args.signed.act().map_err(anyhow::Error::msg)?;
+    let signature = args.signed.act()?;
     let entries = chosen(args, client).await?;
     let mut tally = Tally::default();
     for missing in args.message_id.iter().filter(|id| {

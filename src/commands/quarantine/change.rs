@@ -6,24 +6,17 @@ use std::time::Duration;
 use anyhow::Context;
 use serde_json::json;
 
-use super::super::act::{Done, Pace, in_batches};
-use super::super::exit::Exit;
+use super::super::act::{Amount, Done, in_batches};
+use super::super::exit::{Exit, Misuse};
 use super::super::status::text::span;
 use super::list::VERSION;
-use super::{Amount, Discard, Replay};
+use super::{Discard, Replay};
 use crate::store::postgres::operator::Operator;
 use crate::store::postgres::quarantine::{self, Obstacles};
 
 type Output<'a> = &'a mut (dyn Write + Send);
 
-impl Amount {
-    fn pace(&self) -> Pace {
-        Pace {
-            limit: self.limit,
-            rate: self.rate,
-        }
-    }
-}
+const EVERYTHING: &str = "nothing says which rows: give a filter, or --all for all of quarantine";
 
 pub(super) async fn replay(
     replay: &Replay,
@@ -32,10 +25,7 @@ pub(super) async fn replay(
     out: Output<'_>,
     err: Output<'_>,
 ) -> anyhow::Result<Exit> {
-    let act = match replay.signed.act() {
-        Ok(act) => act,
-        Err(fault) => return usage(err, fault),
-    };
+    let act = replay.signed.act()?;
     let selection = replay.filter.selection();
     let payload = match &replay.payload_file {
         Some(file) => {
@@ -52,23 +42,13 @@ pub(super) async fn replay(
             "--payload-file is for one row, and {} fit: name it by --id",
             obstacles.meant
         );
-        return usage(err, &fault);
+        return Err(Misuse(fault).into());
     }
     tell_obstacles(obstacles, window, err)?;
     let amount = &replay.amount;
     if amount.dry_run {
-        let most = amount.limit.unwrap_or(u64::MAX);
-        let rows = obstacles.replayable().min(most);
-        return conclude(
-            "would be replayed",
-            Done {
-                rows,
-                interrupted_at: None,
-            },
-            obstacles,
-            amount,
-            out,
-        );
+        let done = amount.of(obstacles.replayable());
+        return conclude("would be replayed", done, obstacles, amount, out);
     }
     let step = async |cursor, limit| operator.replay(&selection, &how, &act, cursor, limit).await;
     let total = obstacles.replayable();
@@ -83,16 +63,10 @@ pub(super) async fn discard(
     out: Output<'_>,
     err: Output<'_>,
 ) -> anyhow::Result<Exit> {
-    let act = match discard.signed.act() {
-        Ok(act) => act,
-        Err(fault) => return usage(err, fault),
-    };
+    let act = discard.signed.act()?;
     let selection = discard.filter.selection();
     if selection.is_everything() && !discard.all {
-        return usage(
-            err,
-            "nothing says which rows: give a filter, or --all for all of quarantine",
-        );
+        return Err(Misuse(EVERYTHING.to_owned()).into());
     }
     let amount = &discard.amount;
     let meant = operator.count_quarantined(&selection).await?;
@@ -101,27 +75,13 @@ pub(super) async fn discard(
         ..Obstacles::default()
     };
     if amount.dry_run {
-        let rows = meant.min(amount.limit.unwrap_or(u64::MAX));
-        return conclude(
-            "would be discarded",
-            Done {
-                rows,
-                interrupted_at: None,
-            },
-            obstacles,
-            amount,
-            out,
-        );
+        let done = amount.of(meant);
+        return conclude("would be discarded", done, obstacles, amount, out);
     }
     let step = async |cursor, limit| operator.discard(&selection, &act, cursor, limit).await;
     let done = in_batches(("discarded", meant), amount.pace(), err, step).await?;
     tell_interruption(done, err)?;
     conclude("discarded", done, obstacles, amount, out)
-}
-
-fn usage(err: Output<'_>, fault: &str) -> anyhow::Result<Exit> {
-    writeln!(err, "outbox-relay: {fault}")?;
-    Ok(Exit::Usage)
 }
 
 fn tell_obstacles(

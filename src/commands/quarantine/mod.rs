@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 
-use super::act::{Rate, Signed, span};
+use super::act::{Amount, Signed, span};
 use super::exit::Exit;
 use super::servers;
 use crate::config::Config;
@@ -143,23 +143,6 @@ struct Discard {
     signed: Signed,
     #[command(flatten)]
     amount: Amount,
-}
-
-/// How many and how fast.
-#[derive(Args, Clone, Copy, Debug)]
-struct Amount {
-    /// Rows at the most, lowest ids first
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
-    limit: Option<u64>,
-    /// Not faster than this, such as 50/s
-    #[arg(long, value_name = "N/s")]
-    rate: Option<Rate>,
-    /// Say what would be done, and do nothing
-    #[arg(long)]
-    dry_run: bool,
-    /// For scripts
-    #[arg(long)]
-    json: bool,
 }
 
 /// Runs the command.
