@@ -8,6 +8,7 @@ use std::time::Duration;
 use anyhow::Context;
 use clap::Args;
 
+use super::counted::counted;
 use super::exit::Misuse;
 use crate::config::parse_duration;
 use crate::runtime::{Clock, Shutdown};
@@ -205,7 +206,12 @@ pub(super) async fn in_batches(
             break;
         }
         let batch = next(cursor, most).await;
-        let batch = batch.with_context(|| format!("stopped after {rows} rows were {done_word}"))?;
+        let batch = batch.with_context(|| {
+            format!(
+                "stopped after {} had been {done_word}",
+                counted(rows, "row")
+            )
+        })?;
         rows += batch.rows;
         let Some(reached) = batch.cursor else { break };
         cursor = reached;

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use clap::Args;
+use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
@@ -37,7 +38,13 @@ pub struct Arguments {
     /// How long to wait for the answer
     #[arg(long, value_name = "DURATION", default_value = "2s", value_parser = crate::config::parse_duration)]
     timeout: Duration,
+    /// For scripts: also where nobody answers
+    #[arg(long)]
+    json: bool,
 }
+
+/// Of the JSON output; raised when a field changes its meaning or goes.
+const VERSION: u32 = 1;
 
 /// Asks, prints the answer, and tells by the exit code.
 ///
@@ -50,16 +57,31 @@ pub async fn run(
 ) -> anyhow::Result<Exit> {
     let path = if arguments.ready { "/readyz" } else { "/livez" };
     let address = reachable(config.http.listen);
-    let answer = tokio::time::timeout(arguments.timeout, ask(address, path))
+    let asked = tokio::time::timeout(arguments.timeout, ask(address, path))
         .await
         .unwrap_or_else(|_| bail!("no answer within {} ms", arguments.timeout.as_millis()))
-        .with_context(|| format!("the relay at http://{address}{path} (http.listen)"))?;
-    write!(out, "{}", answer.body)?;
-    Ok(if answer.status == 200 {
-        Exit::Done
+        .with_context(|| format!("the relay at http://{address}{path} (http.listen)"));
+    let well = asked.as_ref().is_ok_and(|answer| answer.status == 200);
+    if arguments.json {
+        writeln!(out, "{}", object(well, &asked)?)?;
     } else {
-        Exit::Failed
-    })
+        write!(out, "{}", asked?.body)?;
+    }
+    Ok(if well { Exit::Done } else { Exit::Failed })
+}
+
+/// `{"version": 1, "well": …, "answer": what the relay said, "error": why there is no answer}`.
+fn object(well: bool, asked: &anyhow::Result<Answer>) -> serde_json::Result<String> {
+    let (answer, error) = match asked {
+        Ok(answer) => (serde_json::from_str::<Value>(&answer.body).ok(), None),
+        Err(error) => (None, Some(format!("{error:#}"))),
+    };
+    serde_json::to_string_pretty(&json!({
+        "version": VERSION,
+        "well": well,
+        "answer": answer,
+        "error": error,
+    }))
 }
 
 struct Answer {
@@ -114,7 +136,18 @@ mod tests {
             live: !ready,
             ready,
             timeout: Duration::from_millis(500),
+            json: false,
         }
+    }
+
+    async fn object_of(ready: bool, config: &Config) -> (Exit, Value) {
+        let arguments = Arguments {
+            json: true,
+            ..arguments(ready)
+        };
+        let mut out = Vec::new();
+        let exit = run(&arguments, config, &mut out).await.unwrap();
+        (exit, serde_json::from_slice(&out).unwrap())
     }
 
     async fn asked(ready: bool, config: &Config) -> anyhow::Result<(Exit, String)> {
@@ -147,6 +180,9 @@ mod tests {
         health.broker(Broker::Connected);
         health.due(false, Clock.now());
         assert_eq!(asked(true, &config).await.unwrap().0, Exit::Done);
+        let (exit, object) = object_of(true, &config).await;
+        assert_eq!((exit, &object["well"]), (Exit::Done, &true.into()));
+        assert_eq!(object["answer"]["ready"], true);
     }
 
     #[tokio::test]
@@ -155,12 +191,15 @@ mod tests {
         let address = free.local_addr().unwrap();
         drop(free);
         let error = asked(false, &config(address)).await.unwrap_err();
+        let told = format!(
+            "the relay at http://{address}/livez (http.listen): Connection refused (os error 111)"
+        );
+        assert_eq!(format!("{error:#}"), told);
+        let (exit, object) = object_of(false, &config(address)).await;
+        assert_eq!(exit, Exit::Failed);
         assert_eq!(
-            format!("{error:#}"),
-            format!(
-                "the relay at http://{address}/livez (http.listen): Connection refused (os error \
-                 111)"
-            )
+            object,
+            json!({ "version": 1, "well": false, "answer": null, "error": told })
         );
     }
 

@@ -8,6 +8,7 @@ mod calendar;
 mod check;
 pub mod completions;
 pub mod config;
+mod counted;
 pub mod exit;
 pub mod explain;
 pub mod grants;

@@ -5,14 +5,18 @@ use std::io::Write;
 use std::time::Duration;
 
 use clap::Args;
+use serde_json::json;
 
 use super::act::{Signed, span};
-use super::calendar::clock;
+use super::calendar::{clock, time_of};
 use super::exit::Exit;
 use super::servers;
 use crate::config::Config;
 use crate::store::postgres::operator::Operator;
 use crate::store::postgres::pause::Paused;
+
+/// Of the JSON output; raised when a field changes its meaning or goes.
+const VERSION: u32 = 1;
 
 /// Stop publishing, to one exchange or to all, on every relay.
 #[derive(Args, Debug)]
@@ -32,6 +36,9 @@ pub struct PauseArguments {
     /// Resume by itself after this time, such as 1h
     #[arg(long = "for", value_name = "TIME", value_parser = span)]
     lasting: Option<Duration>,
+    /// For scripts
+    #[arg(long)]
+    json: bool,
 }
 
 /// Go on publishing what was paused.
@@ -53,6 +60,9 @@ pub struct ResumeArguments {
     all: bool,
     #[command(flatten)]
     signed: Signed,
+    /// For scripts
+    #[arg(long)]
+    json: bool,
 }
 
 /// Pauses.
@@ -69,7 +79,17 @@ pub async fn pause(
     let operator = Operator::acting(&servers::store(config)?).await?;
     let paused = operator.pause(&what, &act, arguments.lasting).await;
     operator.close().await;
-    let until = paused?.map_or_else(
+    let until = paused?;
+    if arguments.json {
+        let told = json!({
+            "version": VERSION,
+            "exchange": exchange(&what),
+            "until": until.map(time_of),
+        });
+        writeln!(out, "{}", serde_json::to_string_pretty(&told)?)?;
+        return Ok(Exit::Done);
+    }
+    let until = until.map_or_else(
         || "until it is resumed".to_owned(),
         |until| format!("until {} UTC", clock(until)),
     );
@@ -95,6 +115,21 @@ pub async fn resume(
     let left = operator.paused().await;
     operator.close().await;
     let (resumed, left) = (resumed?, left?);
+    let exit = if resumed.is_empty() {
+        Exit::Failed
+    } else {
+        Exit::Done
+    };
+    if arguments.json {
+        let names = |all: &[Paused]| all.iter().map(exchange).collect::<Vec<_>>();
+        let told = json!({
+            "version": VERSION,
+            "resumed": names(&resumed),
+            "still_paused": names(&left),
+        });
+        writeln!(out, "{}", serde_json::to_string_pretty(&told)?)?;
+        return Ok(exit);
+    }
     for one in &resumed {
         writeln!(out, "Resumed {}.", told(one))?;
     }
@@ -105,11 +140,15 @@ pub async fn resume(
     for one in &left {
         writeln!(err, "Still paused: {}.", told(one))?;
     }
-    Ok(if resumed.is_empty() {
-        Exit::Failed
-    } else {
-        Exit::Done
-    })
+    Ok(exit)
+}
+
+/// For scripts: the exchange's name; null is everything.
+fn exchange(what: &Paused) -> Option<String> {
+    match what {
+        Paused::Everything => None,
+        Paused::Exchange(name) => Some(name.clone()),
+    }
 }
 
 pub(super) fn told(what: &Paused) -> String {

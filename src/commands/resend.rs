@@ -9,6 +9,7 @@ use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
 use super::act::{Amount, Done, Signed, in_batches, span};
+use super::counted::counted;
 use super::exit::Exit;
 use super::servers;
 use crate::config::{Config, OnSent};
@@ -121,7 +122,13 @@ fn tell(
         } else {
             "will be"
         };
-        writeln!(out, "{rows} rows {word} published again")?;
+        writeln!(out, "{} {word} published again", counted(rows, "row"))?;
+        if rows == 0 {
+            writeln!(
+                out,
+                "None of the rows that are kept was sent since then, and fits; see outbox.retention."
+            )?;
+        }
     }
     Ok(if interrupted_at.is_some() {
         Exit::Failed

@@ -134,9 +134,12 @@ async fn ended_all(tasks: [JoinHandle<()>; 3], deadline: Duration) {
 }
 
 async fn listen(address: SocketAddr) -> anyhow::Result<HttpServer> {
-    let server = HttpServer::bind(address)
-        .await
-        .with_context(|| format!("http.listen: cannot listen on {address}"))?;
+    let server = HttpServer::bind(address).await.with_context(|| {
+        format!(
+            "http.listen: cannot listen on {address}; if another relay runs here, set http.listen \
+             (OUTBOX_RELAY__HTTP__LISTEN) to another port for this one"
+        )
+    })?;
     info!(address = %server.address()?, version = env!("CARGO_PKG_VERSION"), "starting");
     Ok(server)
 }

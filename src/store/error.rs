@@ -52,7 +52,7 @@ pub enum StoreError {
     /// 25006, or a session that is read-only from the start: another host may be the primary.
     #[error("database is read-only: {0}")]
     ReadOnly(Fault),
-    /// 42P01, 42703, 3F000, 42883, 42704, 42804, 3D000: something expected is missing; or 0A000, 26000:
+    /// 42P01, 42703, 3F000, 42883, 42704, 42804: something expected is missing; or 0A000, 26000:
     /// a prepared statement no longer fits. Connect again; if it stays, migrate.
     #[error(
         "schema missing or changed: {0}; `outbox-relay check` says what is missing, `outbox-relay migrate` makes it"
@@ -64,7 +64,8 @@ pub enum StoreError {
     /// 57014, or our own deadline: the statement took too long; its effect is unknown if it was a commit.
     #[error("timed out: {0}")]
     TimedOut(Fault),
-    /// The client's own settings cannot be used: an unreadable certificate, a server too old.
+    /// The client's own settings cannot be used: an unreadable certificate, a server too old, a
+    /// database that is not there (3D000).
     #[error("unusable settings: {0}")]
     Settings(Fault),
     /// Everything else, for instance a full disk or a corrupted page.
@@ -122,8 +123,15 @@ impl StoreError {
         match sqlstate {
             "40001" | "40P01" | "55P03" => Self::Retryable(fault),
             "25006" => Self::ReadOnly(fault),
-            "42P01" | "42703" | "42704" | "42804" | "42883" | "3F000" | "3D000" | "0A000"
-            | "26000" => Self::Schema(fault),
+            "42P01" | "42703" | "42704" | "42804" | "42883" | "3F000" | "0A000" | "26000" => {
+                Self::Schema(fault)
+            }
+            "3D000" => Self::Settings(Fault {
+                reason: format!(
+                    "{reason}; create it, or correct the name (database.dbname, or the URL)"
+                ),
+                ..fault
+            }),
             "42501" => Self::Denied(fault),
             "57014" => Self::TimedOut(fault),
             "53300" | "25P03" | "57P01" | "57P02" | "57P03" | "57P04" | "57P05" => {
@@ -162,7 +170,8 @@ mod tests {
             ),
             ("40001 40P01 55P03", "retryable"),
             ("25006", "read-only"),
-            ("42P01 42703 42883 3F000 3D000 0A000 26000", "schema"),
+            ("42P01 42703 42883 3F000 0A000 26000", "schema"),
+            ("3D000", "settings"),
             ("42501 28000 28P01", "denied"),
             ("57014", "timed out"),
             ("53100 53200 23505 22P02 XX001 P0001 25001", "other"),

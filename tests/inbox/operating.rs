@@ -73,16 +73,33 @@ async fn status_list_and_show_tell_people_and_scripts() {
     assert_eq!(ids, ["dead1", "dead2"]);
     let (_, text) = run(&database, &["inbox", "list", "--older-than", "1h"]).await;
     assert_eq!(text, "no such entry");
+}
 
-    let shown = json(&database, &["inbox", "show", "dead1"]).await;
+#[tokio::test]
+async fn a_message_is_shown_whole_but_for_a_payload_that_nobody_asked_for() {
+    let (database, _client) = some_entries().await;
+    let shown = json(&database, &["inbox", "show", "dead1", "--json"]).await;
     let entry = &shown["entries"][0];
     assert_eq!(
         (&entry["reason"], &entry["payload_bytes"]),
         (&"no such account".into(), &4.into())
     );
     assert!(entry.get("payload").is_none() && entry.get("payload_base64").is_none());
-    let shown = json(&database, &["inbox", "show", "dead1", "--payload"]).await;
+    let shown = json(
+        &database,
+        &["inbox", "show", "dead1", "--payload", "--json"],
+    )
+    .await;
     assert_eq!(shown["entries"][0]["payload_base64"], "Ym9keQ==");
+    let (_, text) = run(&database, &["inbox", "show", "dead1"]).await;
+    assert!(
+        text.contains("no such account") && text.contains("4"),
+        "{text}"
+    );
+    assert!(
+        !text.contains("body") && !text.contains("Ym9keQ=="),
+        "{text}"
+    );
     let (code, _) = run(&database, &["inbox", "show", "unheard-of"]).await;
     assert_eq!(code, Some(1));
 }
@@ -163,16 +180,37 @@ async fn replay_opens_dead_messages_once_and_is_recorded() {
         audit,
         "ann dead1 replayed, ann dead2 replayed, ann dead1 suppressed"
     );
-    let shown = json(&database, &["inbox", "show", "dead1"]).await;
+    let shown = json(&database, &["inbox", "show", "dead1", "--json"]).await;
     let audit = shown["entries"][0]["audit"].as_array().map(Vec::len);
     assert_eq!(audit, Some(2));
+}
+
+#[tokio::test]
+async fn a_script_is_told_what_came_of_each_message() {
+    let (database, _client) = some_entries().await;
+    let replay = "inbox replay unheard-of done running dead1 --reason why --dry-run --json";
+    let (code, text) = run(&database, &replay.split(' ').collect::<Vec<_>>()).await;
+    assert_eq!(code, Some(1), "{text}");
+    let told: Value = serde_json::from_str(&text).expect("JSON");
+    assert_eq!((&told["done"], &told["refused"]), (&1.into(), &3.into()));
+    let outcome = |one: &Value| format!("{} {}", one["message_id"], one["outcome"]);
+    let entries = told["entries"].as_array().expect("a list");
+    let mut outcomes: Vec<_> = entries.iter().map(outcome).collect();
+    outcomes.sort();
+    let expected = [
+        r#""dead1" "done""#,
+        r#""done" "suppressed""#,
+        r#""running" "unfinished""#,
+        r#""unheard-of" "missing""#,
+    ];
+    assert_eq!(outcomes, expected);
 }
 
 #[tokio::test]
 async fn discard_closes_dead_messages_and_refuses_others() {
     let (database, client) = some_entries().await;
     let (code, text) = run(&database, &["inbox", "discard", "--reason", "test data"]).await;
-    assert_eq!(code, Some(1));
+    assert_eq!(code, Some(2));
     assert!(text.contains("say which messages"), "{text}");
     let line = [
         "inbox",

@@ -167,10 +167,10 @@ async fn what_cannot_be_replayed_stays_and_is_told() {
     assert_eq!(code, 1, "{text}");
     for part in [
         "2 rows replayed",
-        "1 rows stay: written more than 30d",
+        "1 row stays: written more than 30d",
         "--beyond-window",
-        "1 rows stay: a row of the same id",
-        "1 rows stay: their payload is NULL",
+        "1 row stays: a row of the same id",
+        "1 row stays: the payload is NULL",
     ] {
         assert!(text.contains(part), "{part:?} is not in\n{text}");
     }
@@ -227,6 +227,53 @@ async fn an_edited_payload_is_recorded_by_the_digests_of_old_and_new() {
     edited(Payload::Json, "'{}'", "payload::text").await;
     edited(Payload::Jsonb, "'{}'", "payload::text").await;
     edited(Payload::Bytea, r"'\x00ff'", "convert_from(payload, 'UTF8')").await;
+}
+
+#[tokio::test]
+async fn a_row_that_is_named_and_not_there_is_told_and_the_others_go() {
+    let (database, admin) = outbox().await;
+    given_up(&admin, 4).await;
+    let operator = operator(&database, &admin).await;
+    let told = |id: &str| format!("{id}: no row in quarantine with this id or message_id fits");
+    for (act, ids) in [("replay", ["1", "m2"]), ("discard", ["3", "m4"])] {
+        let [id, message_id] = ids;
+        let named = ["--id", id, "--id", "99", "--message-id", message_id];
+        let command = [&["quarantine", act, "--reason", "why"][..], &named[..]].concat();
+        let (code, object) = json(&operator, &[&command[..], &["--dry-run"]].concat()).await;
+        assert_eq!((code, &object["rows"]), (1, &2.into()));
+        assert_eq!(object["absent"][0], "99");
+        let (code, text) = said(&operator, &command).await;
+        assert_eq!(code, 1, "{text}");
+        assert!(text.contains(&told("99")), "{text}");
+        assert!(text.contains("2 rows"), "the others go: {text}");
+        // Named again it is gone, and a filter that does not fit is no way to it either.
+        let (code, text) = said(&operator, &command).await;
+        assert_eq!(code, 1, "{text}");
+        for id in ids {
+            assert!(text.contains(&told(id)), "{text}");
+        }
+    }
+    assert_eq!(count(&admin, "quarantine").await, 0);
+    assert_eq!(count(&admin, "message").await, 2);
+}
+
+#[tokio::test]
+async fn a_class_that_there_is_not_is_refused_with_the_one_that_was_meant() {
+    let (database, admin) = outbox().await;
+    given_up(&admin, 1).await;
+    let operator = operator(&database, &admin).await;
+    for act in ["list", "replay", "discard"] {
+        let reason: &[&str] = if act == "list" {
+            &[]
+        } else {
+            &["--reason", "why"]
+        };
+        let command = [&["quarantine", act, "--class", "unroutabel"], reason].concat();
+        let (code, text) = said(&operator, &command).await;
+        assert_eq!(code, 2, "{text}");
+        assert!(text.contains("'unroutable'"), "{text}");
+    }
+    assert_eq!(count(&admin, "quarantine").await, 1);
 }
 
 #[tokio::test]

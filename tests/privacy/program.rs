@@ -1,7 +1,8 @@
 //! Secrets are put everywhere, the whole program is used, and everything it says is searched:
 //! logs at the finest level, every command, every page, and what it writes into tables.
 //!
-//! `quarantine show` tells headers, which is what it is for; it tells no payload.
+//! `quarantine show` and `inbox show` tell headers, which is what they are for; they tell no payload
+//! unless `--payload` asks for it.
 
 use tokio_postgres::Client;
 
@@ -14,8 +15,9 @@ use crate::support::relay::{Relay, Settings, run};
 const DATABASE_PASSWORD: &str = "canary-of-the-database";
 const BROKER_PASSWORD: &str = "canary-of-the-broker";
 const PAYLOAD: &str = "canary-of-the-payload";
+const PAYLOAD_IN_BASE64: &str = "Y2FuYXJ5LW9mLXRoZS1wYXlsb2Fk";
 const HEADER: &str = "canary-of-the-header";
-const COMMANDS: [&str; 24] = [
+const COMMANDS: [&str; 40] = [
     "config",
     "config --json",
     "check",
@@ -40,6 +42,22 @@ const COMMANDS: [&str; 24] = [
     "completions bash",
     "health",
     "run --no-such-option",
+    "health --json",
+    "pause --exchange nowhere --reason why --json",
+    "resume --exchange nowhere --reason why --json",
+    "migrate --inbox --check",
+    "migrate --inbox --print",
+    "grants --inbox --consumer c --operator o --monitor m",
+    "inbox status",
+    "inbox status --json",
+    "inbox list",
+    "inbox list --json",
+    "inbox show dead",
+    "inbox show dead --json",
+    "inbox replay dead --reason again --dry-run --json",
+    "inbox replay dead --reason again",
+    "inbox discard other --reason wrong",
+    "inbox show other --json",
 ];
 const PAGES: [&str; 5] = ["/", "/livez", "/readyz", "/metrics", "/nothing"];
 
@@ -66,7 +84,9 @@ impl Said {
     fn assert_silent(&self, canaries: &[&str]) {
         for (place, text) in &self.0 {
             for canary in canaries {
-                let shows_headers = place.starts_with("quarantine show") && *canary == HEADER;
+                let shows = ["quarantine show", "inbox show"];
+                let shows_headers =
+                    *canary == HEADER && shows.iter().any(|command| place.starts_with(command));
                 assert!(shows_headers || !text.contains(canary), "{place}:\n{text}");
             }
         }
@@ -116,13 +136,33 @@ async fn write_rows(client: &Client) {
     client.batch_execute(&rows).await.expect("rows");
 }
 
+/// Two messages that a consumer has given up, and one that it is working on, for `inbox`.
+async fn write_entries(client: &Client) {
+    let entry = |id: &str, then: &str| {
+        format!(
+            "SELECT {then} FROM inbox.claim('c', '{id}', '60s', 'canary-of-the-payload'::bytea, \
+               '{{\"h\": \"{HEADER}\"}}', '{{\"app_id\": \"a\"}}') AS c;"
+        )
+    };
+    let dead = |id| {
+        entry(
+            id,
+            &format!("inbox.fail('c', '{id}', c.owner, 'permanent', 'no account')"),
+        )
+    };
+    let entries = [dead("dead"), dead("other"), entry("busy", "c.outcome")].concat();
+    client.batch_execute(&entries).await.expect("entries");
+}
+
 /// What the tables hold, apart from messages themselves.
 async fn written(client: &Client) -> String {
     let sql = "SELECT concat_ws(E'\\n',
           (SELECT string_agg(last_error, E'\\n') FROM outbox.message),
           (SELECT string_agg(reason_class || reason, E'\\n') FROM outbox.quarantine),
           (SELECT string_agg(audit::text, E'\\n') FROM outbox.audit AS audit),
-          (SELECT string_agg(instance::text, E'\\n') FROM outbox.instance AS instance))";
+          (SELECT string_agg(instance::text, E'\\n') FROM outbox.instance AS instance),
+          (SELECT string_agg(audit::text, E'\\n') FROM inbox.audit AS audit),
+          (SELECT string_agg(reason, E'\\n') FROM inbox.message))";
     client.query_one(sql, &[]).await.expect("text").get(0)
 }
 
@@ -136,7 +176,9 @@ async fn nothing_that_the_program_says_or_writes_holds_a_secret() {
     let settings = with_secrets(&rabbit, &database).await;
     let mut said = Said::default();
     said.command(&settings, "migrate").await;
+    said.command(&settings, "migrate --inbox").await;
     write_rows(&client).await;
+    write_entries(&client).await;
     let relay = Relay::start(&settings);
     relay.ready().await;
     settled(&client).await;
@@ -156,12 +198,35 @@ async fn nothing_that_the_program_says_or_writes_holds_a_secret() {
         "***",
         "reserved_header",
         "OUTBOX_RELAY__DATABASE__URL",
+        "no account",
+        "1 discarded",
     ] {
         assert!(said.holds(word), "nothing tells of {word}");
     }
-    said.assert_silent(&[DATABASE_PASSWORD, BROKER_PASSWORD, PAYLOAD, HEADER]);
+    let canaries = [
+        DATABASE_PASSWORD,
+        BROKER_PASSWORD,
+        PAYLOAD,
+        PAYLOAD_IN_BASE64,
+        HEADER,
+    ];
+    said.assert_silent(&canaries);
+    whoever_asks_for_a_payload_gets_it(&settings).await;
     let letters = queues.take_all("q").await;
     assert!(!letters.is_empty(), "the payload has been through it");
+}
+
+async fn whoever_asks_for_a_payload_gets_it(settings: &Settings) {
+    let mut asked_for = Said::default();
+    asked_for
+        .command(settings, "quarantine show 7 --payload")
+        .await;
+    assert!(asked_for.holds(PAYLOAD), "who asks for it gets it");
+    asked_for
+        .command(settings, "inbox show busy --payload")
+        .await;
+    assert!(asked_for.holds(PAYLOAD_IN_BASE64), "here, too");
+    asked_for.assert_silent(&[DATABASE_PASSWORD, BROKER_PASSWORD]);
 }
 
 /// Waits until each row has met its fate.

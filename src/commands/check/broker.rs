@@ -9,6 +9,7 @@ use super::finding::{Finding, State};
 use crate::broker::{
     AmqpLink, Broker, BrokerError, Channel, Greeting, Link, LinkState, LossCause, Outcome,
 };
+use crate::commands::counted::counted;
 use crate::commands::servers;
 use crate::config::{BrokerAccess, Config, RelaySection, TargetError};
 use crate::message::{Body, OutboxRow, Publication, RowId, Rules, is_allowed};
@@ -337,15 +338,13 @@ fn seen(destinations: &Destinations) -> String {
         rows,
         sampled,
     } = destinations;
+    let exchanges = counted(exchanges.len() as u64, "exchange");
     match (rows, sampled) {
         (0, _) => "nothing is pending".to_owned(),
-        (_, false) => format!(
-            "looked at all {rows} pending rows, {} exchange(s)",
-            exchanges.len()
-        ),
-        (_, true) => format!(
-            "looked at the {rows} oldest and newest pending rows, {} exchange(s)",
-            exchanges.len()
-        ),
+        (1, false) => "looked at the only pending row".to_owned(),
+        (rows, false) => format!("looked at all {rows} pending rows, {exchanges}"),
+        (rows, true) => {
+            format!("looked at the {rows} oldest and newest pending rows, {exchanges}")
+        }
     }
 }

@@ -121,10 +121,13 @@ pub(super) fn durability(server: &ServerFacts) -> Vec<Finding> {
     }
     let waits = !server.synchronous_standbys.is_empty() && server.synchronous_commit != "local";
     if server.standbys > 0 && !waits {
-        let standbys = server.standbys;
+        let standbys = match server.standbys {
+            1 => "a standby follows".to_owned(),
+            standbys => format!("{standbys} standbys follow"),
+        };
         warn(
             format!(
-                "{standbys} standby(s) follow asynchronously: a fail-over can undo commits whose messages went out"
+                "{standbys} asynchronously: a fail-over can undo commits whose messages went out"
             ),
             "name them in synchronous_standby_names, or accept that consumers may see a message whose change was lost",
         );
@@ -208,7 +211,7 @@ mod tests {
                 |s| s.asynchronous_roles = vec!["shop".to_owned()],
                 "off for shop:",
             ),
-            (|s| s.standbys = 2, "2 standby(s) follow asynchronously"),
+            (|s| s.standbys = 2, "2 standbys follow asynchronously"),
         ] {
             let mut server = sound();
             change(&mut server);

@@ -3,11 +3,12 @@
 use std::io::Write;
 
 use clap::Args;
+use serde_json::{Value, json};
 use tokio::time::sleep;
 use tokio_postgres::Client;
 
 use super::FilterArgs;
-use super::told::plain;
+use super::told::{VERSION, plain};
 use crate::commands::act::{Rate, Signed};
 use crate::commands::exit::{Exit, Misuse};
 use crate::store::postgres::inbox_entries::{Act, Entry, Outcome, act, list};
@@ -47,6 +48,9 @@ pub(super) struct ActArgs {
     /// Say what would be done, change nothing
     #[arg(long)]
     dry_run: bool,
+    /// For scripts
+    #[arg(long)]
+    json: bool,
 }
 
 /// What came of all.
@@ -54,6 +58,8 @@ pub(super) struct ActArgs {
 struct Tally {
     done: u32,
     refused: u32,
+    /// Of each, for scripts.
+    entries: Vec<Value>,
 }
 
 /// Does it, one entry after the other, each with its record.
@@ -73,7 +79,11 @@ pub(super) async fn run(
         let is_it = |entry: &Entry| entry.message_id == **id;
         !entries.iter().any(is_it)
     }) {
-        writeln!(out, "{}: no such entry", plain(missing))?;
+        if args.json {
+            tally.entries.push(object(None, missing, Outcome::Missing));
+        } else {
+            writeln!(out, "{}: no such entry", plain(missing))?;
+        }
         tally.refused += 1;
     }
     let total = entries.len();
@@ -85,12 +95,12 @@ pub(super) async fn run(
             sleep(rate.time_for(1)).await;
         }
         one(what, args, client, &signature, entry, &mut tally, out).await?;
-        if !args.dry_run && (number + 1) % 100 == 0 {
+        if !args.dry_run && !args.json && (number + 1) % 100 == 0 {
             writeln!(out, "{} of {total}", number + 1)?;
             out.flush()?;
         }
     }
-    summary(what, args.dry_run, &tally, out)
+    summary(what, args, &tally, out)
 }
 
 /// Those that were named, whatever their state, so that each is answered; else the dead ones.
@@ -126,12 +136,28 @@ async fn one(
         (Outcome::Unfinished, _, _) => "refused: it is not dead, it is still being worked on",
         (Outcome::Missing, _, _) => "refused: there is no such entry any more",
     };
-    writeln!(out, "{name}: {said}")?;
+    if args.json {
+        let told = object(Some(&entry.consumer), &entry.message_id, outcome);
+        tally.entries.push(told);
+    } else {
+        writeln!(out, "{name}: {said}")?;
+    }
     match outcome {
         Outcome::Done => tally.done += 1,
         Outcome::Suppressed | Outcome::Unfinished | Outcome::Missing => tally.refused += 1,
     }
     Ok(())
+}
+
+/// What came of one entry; the consumer of one that is not there is not known.
+fn object(consumer: Option<&str>, message_id: &str, outcome: Outcome) -> Value {
+    let outcome = match outcome {
+        Outcome::Done => "done",
+        Outcome::Suppressed => "suppressed",
+        Outcome::Unfinished => "unfinished",
+        Outcome::Missing => "missing",
+    };
+    json!({ "consumer": consumer, "message_id": message_id, "outcome": outcome })
 }
 
 fn would_be(entry: &Entry) -> Outcome {
@@ -144,7 +170,7 @@ fn would_be(entry: &Entry) -> Outcome {
 
 fn summary(
     what: Act,
-    dry_run: bool,
+    args: &ActArgs,
     tally: &Tally,
     out: &mut (dyn Write + Send),
 ) -> anyhow::Result<Exit> {
@@ -152,9 +178,24 @@ fn summary(
         Act::Replay => "replayed",
         Act::Discard => "discarded",
     };
-    let would = if dry_run { "would be " } else { "" };
-    let Tally { done, refused } = tally;
-    writeln!(out, "{done} {would}{act}, {refused} refused")?;
+    let Tally {
+        done,
+        refused,
+        entries,
+    } = tally;
+    if args.json {
+        let told = json!({
+            "version": VERSION,
+            "dry_run": args.dry_run,
+            "done": done,
+            "refused": refused,
+            "entries": entries,
+        });
+        writeln!(out, "{}", serde_json::to_string_pretty(&told)?)?;
+    } else {
+        let would = if args.dry_run { "would be " } else { "" };
+        writeln!(out, "{done} {would}{act}, {refused} refused")?;
+    }
     Ok(if *refused == 0 {
         Exit::Done
     } else {

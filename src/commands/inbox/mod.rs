@@ -80,6 +80,9 @@ struct ShowArgs {
     /// With its payload, in base64: it may hold what not everybody should see
     #[arg(long)]
     payload: bool,
+    /// For scripts
+    #[arg(long)]
+    json: bool,
 }
 
 #[derive(Args, Clone, Debug, Default)]
@@ -160,7 +163,7 @@ async fn on(
         Command::Show(args) => {
             let consumer = args.consumer.as_deref();
             let entries = show(client, consumer, &args.message_id, args.payload).await?;
-            writeln!(out, "{}", told::shown(&entries)?)?;
+            writeln!(out, "{}", told::shown(&entries, args.json)?)?;
             if entries.is_empty() {
                 return Ok(Exit::Failed);
             }

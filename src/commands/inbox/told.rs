@@ -8,7 +8,7 @@ use super::super::calendar::{clock, time_of};
 use crate::store::postgres::inbox_entries::{Entry, Total};
 
 /// Of the output for scripts; raised when a field changes its meaning or goes.
-const VERSION: u32 = 1;
+pub(super) const VERSION: u32 = 1;
 /// Longest reason in a table, in characters; `show` has all of it.
 const LONGEST_REASON: usize = 80;
 
@@ -99,8 +99,56 @@ fn entry(entry: &Entry) -> Value {
 }
 
 /// All about one message.
-pub(super) fn shown(entries: &[Value]) -> serde_json::Result<String> {
-    serde_json::to_string_pretty(&json!({ "version": VERSION, "entries": entries }))
+pub(super) fn shown(entries: &[Value], json: bool) -> serde_json::Result<String> {
+    if json {
+        return serde_json::to_string_pretty(&json!({ "version": VERSION, "entries": entries }));
+    }
+    if entries.is_empty() {
+        return Ok("no such entry".to_owned());
+    }
+    let parts: Vec<_> = entries.iter().map(one_shown).collect();
+    Ok(parts.join("\n\n"))
+}
+
+/// A line for each field that is set, in an order for people, then what was done to it.
+fn one_shown(entry: &Value) -> String {
+    const ORDER: [&str; 22] = [
+        "consumer",
+        "message_id",
+        "ordering_key",
+        "state",
+        "reason_class",
+        "reason",
+        "attempt",
+        "owner",
+        "lease_until",
+        "due_at",
+        "received_at",
+        "first_failed_at",
+        "done_at",
+        "exchange",
+        "routing_key",
+        "schema_version",
+        "headers",
+        "properties",
+        "payload_bytes",
+        "payload_sha256",
+        "payload_base64",
+        "result",
+    ];
+    let value = |value: &Value| {
+        let text = value.as_str().map(str::to_owned);
+        plain(&text.unwrap_or_else(|| value.to_string()))
+    };
+    let set = |name: &&str| entry.get(*name).filter(|value| !value.is_null());
+    let fields = ORDER.iter().filter_map(|name| {
+        let value = value(set(name)?);
+        Some(vec![name.replace('_', " "), value])
+    });
+    let acts = entry.get("audit").and_then(Value::as_array);
+    let acts = acts.into_iter().flatten();
+    let acts = acts.map(|act| vec!["audit".to_owned(), value(act)]);
+    table(&[], fields.chain(acts))
 }
 
 /// What a message says of itself must not move the terminal's cursor.
@@ -119,7 +167,9 @@ fn shortened(text: &str) -> String {
 fn table(head: &[&str], rows: impl Iterator<Item = Vec<String>>) -> String {
     let mut table = Table::new();
     table.load_style(NOTHING);
-    table.set_header(head.iter().copied());
+    if !head.is_empty() {
+        table.set_header(head.iter().copied());
+    }
     for row in rows {
         table.add_row(row);
     }
@@ -133,6 +183,23 @@ mod tests {
     use std::time::{Duration, UNIX_EPOCH};
 
     use super::*;
+
+    #[test]
+    fn what_is_known_of_an_entry_is_told_a_line_each() {
+        let entry = json!({
+            "consumer": "pay", "message_id": "a\u{1b}[2J", "owner": null, "headers": {"n": 1},
+            "audit": [{"act": "replay", "by_whom": "ann"}],
+        });
+        let text = shown(&[entry.clone(), entry], false).expect("text");
+        let lines: Vec<_> = text.lines().collect();
+        assert_eq!(lines.len(), 9, "{text}");
+        assert_eq!(lines[1].trim_end(), " message id  a\u{fffd}[2J");
+        assert!(lines[2].ends_with(r#"{"n":1}"#), "{text}");
+        assert!(
+            lines[3].contains("ann") && !text.contains("owner"),
+            "{text}"
+        );
+    }
 
     #[test]
     fn an_entry_is_told_on_one_line_whatever_it_holds() {

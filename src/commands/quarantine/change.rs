@@ -7,6 +7,7 @@ use anyhow::Context;
 use serde_json::json;
 
 use super::super::act::{Amount, Done, in_batches};
+use super::super::counted::counted;
 use super::super::exit::{Exit, Misuse};
 use super::super::status::text::span;
 use super::list::VERSION;
@@ -37,7 +38,9 @@ pub(super) async fn replay(
     let edited = payload.is_some();
     let how = quarantine::Replay { window, payload };
     let obstacles = operator.replay_obstacles(&selection, &how).await?;
-    if edited && obstacles.meant != 1 {
+    let absent = operator.absent(&selection).await?;
+    tell_absent(&absent, err)?;
+    if edited && obstacles.meant != 1 && absent.is_empty() {
         let fault = format!(
             "--payload-file is for one row, and {} fit: name it by --id",
             obstacles.meant
@@ -45,16 +48,17 @@ pub(super) async fn replay(
         return Err(Misuse(fault).into());
     }
     tell_obstacles(obstacles, window, err)?;
+    let chosen = Chosen { obstacles, absent };
     let amount = &replay.amount;
     if amount.dry_run {
         let done = amount.of(obstacles.replayable());
-        return conclude("would be replayed", done, obstacles, amount, out);
+        return conclude("would be replayed", done, &chosen, amount, out);
     }
     let step = async |cursor, limit| operator.replay(&selection, &how, &act, cursor, limit).await;
     let total = obstacles.replayable();
     let done = in_batches(("replayed", total), amount.pace(), err, step).await?;
     tell_interruption(done, err)?;
-    conclude("replayed", done, obstacles, amount, out)
+    conclude("replayed", done, &chosen, amount, out)
 }
 
 pub(super) async fn discard(
@@ -70,18 +74,45 @@ pub(super) async fn discard(
     }
     let amount = &discard.amount;
     let meant = operator.count_quarantined(&selection).await?;
-    let obstacles = Obstacles {
-        meant,
-        ..Obstacles::default()
+    let chosen = Chosen {
+        obstacles: Obstacles {
+            meant,
+            ..Obstacles::default()
+        },
+        absent: operator.absent(&selection).await?,
     };
+    tell_absent(&chosen.absent, err)?;
     if amount.dry_run {
         let done = amount.of(meant);
-        return conclude("would be discarded", done, obstacles, amount, out);
+        return conclude("would be discarded", done, &chosen, amount, out);
     }
     let step = async |cursor, limit| operator.discard(&selection, &act, cursor, limit).await;
     let done = in_batches(("discarded", meant), amount.pace(), err, step).await?;
     tell_interruption(done, err)?;
-    conclude("discarded", done, obstacles, amount, out)
+    conclude("discarded", done, &chosen, amount, out)
+}
+
+/// What the command line chose.
+struct Chosen {
+    obstacles: Obstacles,
+    /// What it names, and what is not there.
+    absent: Vec<String>,
+}
+
+fn tell_absent(absent: &[String], err: Output<'_>) -> anyhow::Result<()> {
+    for id in absent {
+        writeln!(
+            err,
+            "{id}: no row in quarantine with this id or message_id fits; `explain {id}` looks further."
+        )?;
+    }
+    Ok(())
+}
+
+/// `1 row stays`, `2 rows stay`.
+fn stay(rows: u64) -> String {
+    let ending = if rows == 1 { "s" } else { "" };
+    format!("{} stay{ending}", counted(rows, "row"))
 }
 
 fn tell_obstacles(
@@ -98,22 +129,25 @@ fn tell_obstacles(
     if let (Some(window), 1..) = (window, beyond_window) {
         writeln!(
             err,
-            "{beyond_window} rows stay: written more than {} ago (quarantine.replay_window), so that consumers \
-             may have forgotten having seen them. If a second effect does no harm, add --beyond-window.",
+            "{}: written more than {} ago (quarantine.replay_window), so that consumers may have \
+             forgotten having seen such a message. If a second effect does no harm, add --beyond-window.",
+            stay(beyond_window),
             span(window)
         )?;
     }
     if there_again > 0 {
         writeln!(
             err,
-            "{there_again} rows stay: a row of the same id is in the outbox again. See `explain` for that one; if \
-             it is the same message, discard the entry."
+            "{}: a row of the same id is in the outbox again. See `explain` for that one; if it is \
+             the same message, discard the entry.",
+            stay(there_again)
         )?;
     }
     if no_payload > 0 {
         writeln!(
             err,
-            "{no_payload} rows stay: their payload is NULL. Give one by --id and --payload-file, or discard them."
+            "{}: the payload is NULL. Give one by --id and --payload-file, or discard the row.",
+            stay(no_payload)
         )?;
     }
     Ok(())
@@ -129,7 +163,7 @@ fn tell_interruption(done: Done, err: Output<'_>) -> anyhow::Result<()> {
 fn conclude(
     word: &str,
     done: Done,
-    obstacles: Obstacles,
+    chosen: &Chosen,
     amount: &Amount,
     out: Output<'_>,
 ) -> anyhow::Result<Exit> {
@@ -137,12 +171,14 @@ fn conclude(
         rows,
         interrupted_at,
     } = done;
+    let Chosen { obstacles, absent } = chosen;
     if amount.json {
         let told = json!({
             "version": VERSION,
             "dry_run": amount.dry_run,
             "meant": obstacles.meant,
             "rows": rows,
+            "absent": absent,
             "interrupted": interrupted_at.is_some(),
             "stayed": {
                 "beyond_window": obstacles.beyond_window,
@@ -152,15 +188,15 @@ fn conclude(
         });
         writeln!(out, "{}", serde_json::to_string_pretty(&told)?)?;
     } else {
-        writeln!(out, "{rows} rows {word}")?;
-        if obstacles.meant == 0 {
+        writeln!(out, "{} {word}", counted(rows, "row"))?;
+        if obstacles.meant == 0 && absent.is_empty() {
             writeln!(
                 out,
                 "None in quarantine matches; `outbox-relay quarantine list` shows what is there."
             )?;
         }
     }
-    let refused = obstacles.meant > obstacles.replayable();
+    let refused = obstacles.meant > obstacles.replayable() || !absent.is_empty();
     Ok(if refused || interrupted_at.is_some() {
         Exit::Failed
     } else {

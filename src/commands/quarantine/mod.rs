@@ -8,12 +8,14 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use clap::builder::PossibleValuesParser;
 use clap::{Args, Subcommand};
 
 use super::act::{Amount, Signed, span};
 use super::exit::Exit;
 use super::servers;
 use crate::config::Config;
+use crate::message::ReasonClass;
 use crate::store::postgres::operator::Operator;
 use crate::store::postgres::quarantine::Selection;
 
@@ -32,7 +34,8 @@ Examples:
 Rows go in batches, lowest id first; each batch and its audit records are one transaction. Ctrl-C
 stops between two; run the same command again to go on.
 
-Exit codes: 0 done; 1 some rows could not be taken, or a signal came first; 2 usage;
+Exit codes: 0 done; 1 some rows could not be taken, a row that was named is not there, or a signal
+came first; 2 usage;
 75 the database cannot be reached; 78 configuration.")]
 pub struct Arguments {
     #[command(subcommand)]
@@ -55,7 +58,7 @@ enum Command {
 #[derive(Args, Clone, Debug)]
 struct Filter {
     /// Only rows of this reason class, such as unroutable; may be repeated
-    #[arg(long, value_name = "CLASS")]
+    #[arg(long, value_name = "CLASS", hide_possible_values = true, value_parser = classes())]
     class: Vec<String>,
     /// Only rows to this exchange ('' for the default exchange)
     #[arg(long, value_name = "NAME")]
@@ -75,6 +78,14 @@ struct Filter {
     /// Only rows that have been in quarantine for less than this
     #[arg(long, value_name = "AGE", value_parser = span)]
     newer_than: Option<Duration>,
+}
+
+/// Every class that a row can be in quarantine for.
+fn classes() -> PossibleValuesParser {
+    let waits = ReasonClass::BehindQuarantined;
+    let classes = ReasonClass::ALL.into_iter();
+    let classes = classes.filter(|class| *class != waits);
+    PossibleValuesParser::new(classes.map(ReasonClass::as_str))
 }
 
 impl Filter {

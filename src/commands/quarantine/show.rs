@@ -5,6 +5,7 @@ use std::io::Write;
 use serde_json::{Value, json};
 
 use super::super::calendar::{clock, time_of};
+use super::super::counted::counted;
 use super::super::exit::Exit;
 use super::super::status::text::table;
 use super::Show;
@@ -82,7 +83,10 @@ fn told(row: &Whole) -> String {
     };
     let entry = &row.entry;
     let payload = match (&row.payload_size, &row.payload_sha256) {
-        (Some(size), Some(digest)) => format!("{size} bytes, SHA-256 {digest}"),
+        (Some(size), Some(digest)) => {
+            let size = counted(u64::from(size.unsigned_abs()), "byte");
+            format!("{size}, SHA-256 {digest}")
+        }
         _ => "none".to_owned(),
     };
     let lines = [
@@ -115,7 +119,7 @@ fn told(row: &Whole) -> String {
     let lines = lines
         .into_iter()
         .map(|(name, value)| vec![name.to_owned(), value]);
-    table(&title, &["", ""], lines)
+    table(&title, &[], lines)
 }
 
 fn object(row: &Whole) -> Value {

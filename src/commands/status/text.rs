@@ -6,6 +6,7 @@ use comfy_table::Table;
 use comfy_table::presets::NOTHING;
 
 use super::super::calendar::clock;
+use super::super::counted::counted;
 use super::is_alive;
 use crate::store::measures::{Holder, Instance, Measures, Pause, Pin};
 use crate::store::postgres::ident::Outbox;
@@ -50,8 +51,8 @@ fn backlog(status: &Status) -> String {
         || "not known: no sent row is kept".to_owned(),
         |sent| {
             format!(
-                "{} rows in the last {}, {:.1}/s",
-                sent.rows,
+                "{} in the last {}, {:.1}/s",
+                counted(sent.rows.unsigned_abs(), "row"),
                 span(sent.within),
                 per_second(sent)
             )
@@ -161,7 +162,10 @@ fn partitions(holders: &[Holder]) -> String {
 fn vacuum(measures: &Measures) -> String {
     let mut text = String::new();
     if let Some(dead) = measures.dead_tuples {
-        text.push_str(&format!("Vacuum: {dead} dead row versions to remove"));
+        text.push_str(&format!(
+            "Vacuum: {} to remove",
+            counted(dead.unsigned_abs(), "dead row version")
+        ));
     } else {
         text.push_str("Vacuum");
     }
@@ -189,11 +193,14 @@ fn held_by(pin: &Pin) -> String {
         (Some(since), Some(age)) => {
             format!("{who}, {state} since {} ({})", clock(since), span(age))
         }
-        _ => format!("{who}, {state}, {transactions} transactions behind"),
+        _ => format!(
+            "{who}, {state}, {} behind",
+            counted(transactions.unsigned_abs(), "transaction")
+        ),
     }
 }
 
-/// A headed table; nothing where there are no rows.
+/// A table under its title; nothing where there are no rows. Without `head` it has no heading.
 pub(in crate::commands) fn table(
     title: &str,
     head: &[&str],
@@ -201,7 +208,9 @@ pub(in crate::commands) fn table(
 ) -> String {
     let mut table = Table::new();
     table.load_style(NOTHING);
-    table.set_header(head.to_vec());
+    if !head.is_empty() {
+        table.set_header(head.to_vec());
+    }
     let mut any = false;
     for row in rows {
         table.add_row(row);

@@ -253,6 +253,26 @@ impl Operator {
         rows.await?.iter().map(read).collect()
     }
 
+    /// What is named by id or message_id, and no row fits.
+    ///
+    /// # Errors
+    /// [`StoreError`] as ever.
+    pub async fn absent(&self, selection: &Selection) -> Result<Vec<String>, StoreError> {
+        let quarantine = self.outbox.sibling("quarantine");
+        let unknown = |named: &str, column: &str| {
+            format!(
+                "SELECT named::text FROM pg_catalog.unnest({named}) AS named WHERE NOT EXISTS \
+                   (SELECT FROM {quarantine} AS q WHERE q.{column} = named AND {FITS})"
+            )
+        };
+        let (ids, message_ids) = (unknown("$4", "id"), unknown("$5", "message_id"));
+        let parameters = Parameters::of(selection);
+        let sql = format!("{ids} UNION ALL {message_ids}");
+        let parameters = parameters.list();
+        let rows = self.rows("look into quarantine", &sql, &parameters);
+        rows.await?.iter().map(|row| get(row, 0)).collect()
+    }
+
     /// The first entry of this key for a row before this one.
     ///
     /// # Errors
