@@ -3,6 +3,7 @@
 //!
 //! Blocks without a mark are not run: they speak of servers, drivers or tools of the reader's.
 
+mod commands;
 mod links;
 mod page;
 mod stage;
@@ -76,6 +77,11 @@ async fn the_relay_is_operated_as_documented() {
 #[tokio::test]
 async fn every_entry_of_the_runbook_can_be_acted_out() {
     play("docs/runbook.md").await.end().await;
+}
+
+#[tokio::test]
+async fn messages_are_consumed_as_documented() {
+    play("docs/consuming.md").await.end().await;
 }
 
 #[tokio::test]

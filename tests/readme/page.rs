@@ -21,6 +21,8 @@ pub enum Mark {
 #[derive(Debug)]
 pub struct Block {
     pub mark: Mark,
+    /// Its language is `sh`, marked or not.
+    pub shell: bool,
     /// `README.md:42`, for failure messages.
     pub place: String,
     pub text: String,
@@ -46,6 +48,7 @@ fn parse(page: &str, text: &str) -> Vec<Block> {
             (Some(words), None) => {
                 open = Some(Block {
                     mark: mark(words, &place),
+                    shell: words.split(' ').next() == Some("sh"),
                     place,
                     text: String::new(),
                 });
@@ -80,6 +83,7 @@ fn blocks_are_found_with_their_marks_and_places() {
     let text = "a\n```sh run\nb\nc\n```\n```sql\nd\n```\n";
     let [first, second] = parse("p", text).try_into().expect("two blocks");
     assert_eq!((first.mark, first.place.as_str()), (Mark::Script, "p:2"));
+    assert_eq!((first.shell, second.shell), (true, false));
     assert_eq!(first.text, "b\nc\n");
     assert_eq!((second.mark, second.text.as_str()), (Mark::Unmarked, "d\n"));
 }
