@@ -122,7 +122,12 @@ fn fault(arguments: &[String], whole: bool) -> Option<String> {
 fn refused(written: &[Written], whole: bool) -> Vec<String> {
     let mut faults = Vec::new();
     for Written { place, line } in written {
-        for line in alternatives(line) {
+        let lines = if whole {
+            vec![line.clone()]
+        } else {
+            alternatives(line)
+        };
+        for line in lines {
             // Something is left to the reader.
             let line = line.split(" …").next().unwrap_or_default();
             for arguments in runs(line) {
