@@ -106,17 +106,15 @@ fn alternatives(line: &str) -> Vec<String> {
 /// What is wrong with it. In the text a command may be named without what it needs.
 fn fault(arguments: &[String], whole: bool) -> Option<String> {
     let error = Arguments::try_parse_from(arguments).err()?;
-    match error.kind() {
-        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => None,
-        ErrorKind::MissingRequiredArgument
-        | ErrorKind::MissingSubcommand
-        | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand
-            if !whole =>
-        {
-            None
-        }
-        _ => Some(error.to_string()),
-    }
+    let told = [ErrorKind::DisplayHelp, ErrorKind::DisplayVersion];
+    let incomplete = [
+        ErrorKind::MissingRequiredArgument,
+        ErrorKind::MissingSubcommand,
+        ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand,
+    ];
+    let kind = error.kind();
+    let fine = told.contains(&kind) || (!whole && incomplete.contains(&kind));
+    (!fine).then(|| error.to_string())
 }
 
 fn refused(written: &[Written], whole: bool) -> Vec<String> {
