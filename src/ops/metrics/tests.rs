@@ -116,6 +116,29 @@ fn the_page_is_what_the_documentation_says() {
     );
 }
 
+/// The README shows the first to watch, with their labels in braces, and leads to the page with all.
+#[test]
+fn what_the_readme_names_is_told_with_these_labels() {
+    let readme = include_str!("../../../README.md");
+    let told: BTreeMap<_, _> = told(&busy().text())
+        .into_iter()
+        .map(|(name, _, labels, _)| (name, labels))
+        .collect();
+    let section = readme.split("\n## Watching it\n").nth(1);
+    let section = section.and_then(|rest| rest.split("\n## ").next());
+    let section = section.expect("a section about watching");
+    assert!(section.contains("(docs/metrics.md)"), "{section}");
+    let named = section.split('`').filter(|word| word.starts_with("outbox_relay_"));
+    let mut count = 0;
+    for named in named {
+        let (name, labels) = named.split_once('{').unwrap_or((named, ""));
+        let labels = labels.trim_end_matches('}').replace(',', ", ");
+        assert_eq!(told.get(name), Some(&labels), "{named}");
+        count += 1;
+    }
+    assert!(count > 5, "only {count} are named");
+}
+
 #[test]
 fn everything_promised_is_told() {
     let text = busy().text();
