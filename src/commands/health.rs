@@ -129,7 +129,7 @@ mod tests {
     use super::*;
     use crate::ops::{HttpServer, Site};
     use crate::runtime::readiness::{Broker, Database};
-    use crate::runtime::{Clock, Health};
+    use crate::runtime::{Backlog, Clock, Health};
 
     fn arguments(ready: bool) -> Arguments {
         Arguments {
@@ -178,7 +178,7 @@ mod tests {
         assert!(said.contains("\"ready\":false"), "{said}");
         health.database(Database::Connected);
         health.broker(Broker::Connected);
-        health.due(false, Clock.now());
+        health.backlog(Backlog::Nothing, Clock.now());
         assert_eq!(asked(true, &config).await.unwrap().0, Exit::Done);
         let (exit, object) = object_of(true, &config).await;
         assert_eq!((exit, &object["well"]), (Exit::Done, &true.into()));

@@ -248,6 +248,7 @@ mod tests {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
     use super::*;
+    use crate::runtime::Backlog;
     use crate::runtime::readiness::{Broker, Database};
 
     struct Running {
@@ -298,7 +299,7 @@ mod tests {
         assert_eq!(status, "HTTP/1.1 200 OK");
         assert_eq!(body, "{\"live\":true}\n");
         relay.health.database(Database::Connected);
-        relay.health.due(false, Clock.now());
+        relay.health.backlog(Backlog::Nothing, Clock.now());
         let refused = Broker::Disconnected("mq:5671: connection refused".to_owned());
         relay.health.broker(refused);
         let (status, body) = ask(relay.address, "GET /readyz").await;

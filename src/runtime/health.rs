@@ -16,6 +16,17 @@ use super::readiness::{Broker, Condition, Database, Due, Readiness, Role, readin
 /// deadline, so that it comes round far more often during any outage.
 pub const STUCK_AFTER: Duration = Duration::from_secs(120);
 
+/// What a read found to send.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Backlog {
+    /// Nothing.
+    Nothing,
+    /// Nothing that could be sent now: see [`Due::HeldBack`].
+    HeldBack,
+    /// Rows that are due.
+    Due,
+}
+
 /// The engine's word about itself.
 #[derive(Clone, Debug)]
 pub struct Health {
@@ -72,14 +83,15 @@ impl Health {
         self.change(|condition| &mut condition.speaks, first);
     }
 
-    /// After each read: whether rows are due. The moment counts from the first of many reads that
-    /// say so.
-    pub fn due(&self, any: bool, now: Moment) {
+    /// After each read: what there is to send. The moment counts from the first of many reads that
+    /// say that something is due.
+    pub fn backlog(&self, backlog: Backlog, now: Moment) {
         self.condition.send_if_modified(|condition| {
-            let due = match condition.due {
-                _ if !any => Due::Nothing,
-                Due::Since(since) => Due::Since(since),
-                Due::Unknown | Due::Nothing => Due::Since(now),
+            let due = match (backlog, condition.due) {
+                (Backlog::Nothing, _) => Due::Nothing,
+                (Backlog::HeldBack, _) => Due::HeldBack,
+                (Backlog::Due, Due::Since(since)) => Due::Since(since),
+                (Backlog::Due, Due::Unknown | Due::Nothing | Due::HeldBack) => Due::Since(now),
             };
             let changed = condition.due != due;
             condition.due = due;
@@ -162,10 +174,10 @@ mod tests {
         let health = Health::starting(at(0));
         let due = || health.watch().borrow().due;
         assert_eq!(due(), Due::Unknown);
-        health.due(true, at(5));
-        health.due(true, at(9));
+        health.backlog(Backlog::Due, at(5));
+        health.backlog(Backlog::Due, at(9));
         assert_eq!(due(), Due::Since(at(5)));
-        health.due(false, at(10));
+        health.backlog(Backlog::Nothing, at(10));
         assert_eq!(due(), Due::Nothing);
         health.database(Database::Disconnected("down".to_owned()));
         assert_eq!(due(), Due::Unknown);

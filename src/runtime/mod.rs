@@ -12,6 +12,6 @@ pub mod shutdown;
 
 pub use backoff::{Jitter, RetryPolicy};
 pub use clock::Clock;
-pub use health::Health;
+pub use health::{Backlog, Health};
 pub use moment::Moment;
 pub use shutdown::Shutdown;

@@ -57,6 +57,9 @@ pub enum Due {
     Unknown,
     /// None are.
     Nothing,
+    /// None could be sent now: those there are wait for a destination that refuses, or behind a row
+    /// of their key that waits for another attempt.
+    HeldBack,
     /// Some have been, without a break, since then.
     Since(Moment),
 }
@@ -165,6 +168,10 @@ fn broker(broker: &Broker, role: &Role) -> Component {
     }
 }
 
+/// Well, as far as this relay goes: another replica could send these rows no sooner.
+const HELD_BACK: &str = "rows wait for a destination that refuses, or for another attempt of a row of \
+     their key; all others have been sent";
+
 /// What cannot be known, or follows from an outage, is said to be so, and never to be well.
 fn progress(condition: &Condition, now: Moment) -> Component {
     let reachable = condition.database == Database::Connected;
@@ -187,11 +194,12 @@ fn progress(condition: &Condition, now: Moment) -> Component {
             return Component::new(false, "unknown", "has not looked for due rows yet");
         }
         // No rows are read then: what became due since is not known.
-        Due::Nothing if matches!(condition.broker, Broker::Disconnected(_)) => {
+        Due::Nothing | Due::HeldBack if matches!(condition.broker, Broker::Disconnected(_)) => {
             let reason = "rows are not looked for without the broker";
             return Component::new(false, "unknown", reason);
         }
         Due::Nothing => return Component::new(true, "idle", "nothing is due"),
+        Due::HeldBack => return Component::new(true, "waiting", HELD_BACK),
         Due::Since(since) => since,
     };
     match condition.broker {
@@ -302,6 +310,18 @@ mod tests {
     #[test]
     fn nothing_due_is_ready() {
         assert!(blamed(&well(), at(1_000_000)).is_empty());
+    }
+
+    #[test]
+    fn rows_that_are_held_back_are_told_and_leave_the_relay_ready() {
+        let mut condition = Condition {
+            due: Due::HeldBack,
+            ..well()
+        };
+        assert_eq!(told(&condition), ("waiting", true));
+        assert!(blamed(&condition, at(1_000_000)).is_empty());
+        condition.broker = Broker::Disconnected("refused".to_owned());
+        assert_eq!(told(&condition), ("unknown", false));
     }
 
     #[test]

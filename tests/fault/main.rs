@@ -18,6 +18,7 @@ mod memory;
 mod poison;
 mod pooler;
 mod quiet_log;
+mod readiness;
 mod recreated_queue;
 mod replicas;
 mod retention;

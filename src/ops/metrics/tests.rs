@@ -128,7 +128,9 @@ fn what_the_readme_names_is_told_with_these_labels() {
     let section = section.and_then(|rest| rest.split("\n## ").next());
     let section = section.expect("a section about watching");
     assert!(section.contains("(docs/metrics.md)"), "{section}");
-    let named = section.split('`').filter(|word| word.starts_with("outbox_relay_"));
+    let named = section
+        .split('`')
+        .filter(|word| word.starts_with("outbox_relay_"));
     let mut count = 0;
     for named in named {
         let (name, labels) = named.split_once('{').unwrap_or((named, ""));

@@ -137,6 +137,7 @@ fn waits_for(readiness: &Readiness) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::runtime::Backlog;
     use crate::runtime::readiness::{Broker, Database};
 
     fn at(millis: u64) -> Moment {
@@ -147,7 +148,7 @@ mod tests {
         let health = Health::starting(at(0));
         health.database(Database::Connected);
         health.broker(Broker::Connected);
-        health.due(false, at(0));
+        health.backlog(Backlog::Nothing, at(0));
         let identity = Identity {
             instance: Uuid::nil(),
             name: "pod:1".to_owned(),

@@ -24,7 +24,7 @@ use crate::relay::rules::{
     ChannelNo, Flow, Leases, Partition, Reading, SettleReport, Settlement, Standing, Verdict,
 };
 use crate::runtime::readiness::{Broker as BrokerHealth, Database, Role};
-use crate::runtime::{Clock, Health, Jitter, Moment};
+use crate::runtime::{Backlog, Clock, Health, Jitter, Moment};
 use crate::store::{Store, StoreError};
 
 /// Events taken in before the next decisions.
@@ -313,7 +313,7 @@ impl Engine {
             self.tenure.saw_orphans(now);
         }
         self.flow.took_in(reading, now);
-        self.health.due(!self.flow.standing().nothing_due, now);
+        self.health.backlog(backlog(self.flow.standing()), now);
     }
 
     fn take_loss(&mut self, no: ChannelNo, mut lost: ChannelLost, now: Moment) {
@@ -365,6 +365,18 @@ impl Engine {
             &self.reader
         };
         self.health.database(worse.clone());
+    }
+}
+
+/// What is left to send after a read. A destination that refuses is no fault of the relay's, and is
+/// not said to be idleness either.
+fn backlog(standing: Standing) -> Backlog {
+    if !standing.nothing_due {
+        Backlog::Due
+    } else if standing.closed_gates > 0 || standing.blocked_keys > 0 {
+        Backlog::HeldBack
+    } else {
+        Backlog::Nothing
     }
 }
 
