@@ -135,7 +135,13 @@ async fn what_holds_vacuum_back_is_named() {
     let text = told(&database).await;
     let sentence = format!("held back by {who}, idle in transaction since ");
     assert!(text.contains(&sentence), "{text}");
+    // What the runbook says ends them.
     fill(&admin, "ROLLBACK PREPARED 'left behind'").await;
+    fill(&admin, &format!("SELECT pg_terminate_backend({pid})")).await;
+    let gone = format!("SELECT NOT EXISTS (SELECT FROM pg_stat_activity WHERE pid = {pid})");
+    until(&admin, &gone).await;
+    let text = told(&database).await;
+    assert!(text.contains("nothing holds it back"), "{text}");
 }
 
 /// Blocks of the outbox touched by one `status`, by the server's own count.
