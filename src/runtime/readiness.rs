@@ -170,7 +170,7 @@ fn broker(broker: &Broker, role: &Role) -> Component {
 
 /// Well, as far as this relay goes: another replica could send these rows no sooner.
 const HELD_BACK: &str = "rows wait for a destination that refuses, or for another attempt of a row of \
-     their key; all others have been sent";
+     their key; nothing else is due";
 
 /// What cannot be known, or follows from an outage, is said to be so, and never to be well.
 fn progress(condition: &Condition, now: Moment) -> Component {

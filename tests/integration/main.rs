@@ -4,6 +4,7 @@
 mod support;
 
 mod bench;
+mod browser;
 mod check;
 mod database_tls;
 mod delivery;

@@ -1,5 +1,5 @@
-//! The page `/` by HTTP: what it is made of, what it may load, and what its script is told. How
-//! it looks is not tested here.
+//! The page `/` by HTTP: what it is made of, what it may load, and what its script is told. What
+//! a browser makes of it: `browser`.
 
 use std::time::Duration;
 

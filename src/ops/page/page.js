@@ -84,7 +84,10 @@ function chart(title, times, lines, format, now) {
       // A gap in the samples is a gap in the line.
       const joined = before !== null && times[at] - before < 20;
       path += (joined ? "L" : "M") + x(times[at]).toFixed(2) + " " + y(value).toFixed(2);
-      if (!joined) path += "h0.01";
+      // One sample alone is a dash, or nobody would see it.
+      const next = line.values[at + 1];
+      const alone = !joined && (next === null || next === undefined || times[at + 1] - times[at] >= 20);
+      if (!joined) path += alone ? "h1.5" : "h0.01";
       before = times[at];
     });
     svg.append(drawn("path", { class: "line " + line.key, d: path, "stroke-linecap": "round" }));
@@ -193,7 +196,7 @@ function show(told) {
   verdict.textContent = readiness.ready ? "ready" : "not ready";
   verdict.className = "badge " + (readiness.ready ? "good" : "bad");
   const mood = (part) => (part.ok ? (["connected", "idle", "progressing"].includes(part.state) ? "good" : "warn") : "bad");
-  const again = (n) => (n ? "connected anew " + grouped(n) + " times" : "");
+  const again = (n) => (n ? "connected anew " + (n === 1 ? "once" : grouped(n) + " times") : "");
   const part = (title, one, note) =>
     card(title, one.state.replace("_", " "), [one.reason, note].filter(Boolean).join(" · "), mood(one));
   const confirm = told.last_confirm === null ? "nothing confirmed since the start"
