@@ -92,7 +92,7 @@ pub async fn grants(
     let config = match sources.load(Needs::default()) {
         Ok(loaded) => loaded.config,
         Err(faults) => {
-            writeln!(err, "{faults}")?;
+            writeln!(err, "outbox-relay: {faults}")?;
             return Ok(Exit::from(&faults));
         }
     };
@@ -105,7 +105,7 @@ pub async fn grants(
     ) {
         Ok(outbox) => outbox,
         Err(error) => {
-            writeln!(err, "outbox.schema, outbox.relation: {error}")?;
+            writeln!(err, "outbox-relay: outbox.schema, outbox.relation: {error}")?;
             return Ok(Exit::Configuration);
         }
     };
@@ -114,7 +114,7 @@ pub async fn grants(
         Some(_) => match columns(&config.database_target(), &outbox).await {
             Ok(columns) => Some(columns),
             Err(error) => {
-                writeln!(err, "grants: {error}")?;
+                writeln!(err, "outbox-relay: {error}")?;
                 return Ok(Exit::from(&error));
             }
         },
@@ -138,7 +138,7 @@ fn print(
             Ok(Exit::Done)
         }
         Err(error) => {
-            writeln!(err, "grants: {error}")?;
+            writeln!(err, "outbox-relay: {error}")?;
             Ok(Exit::Usage)
         }
     }

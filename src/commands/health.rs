@@ -63,7 +63,7 @@ pub async fn run(
         .with_context(|| format!("the relay at http://{address}{path} (http.listen)"));
     let well = asked.as_ref().is_ok_and(|answer| answer.status == 200);
     if arguments.json {
-        writeln!(out, "{}", object(well, &asked)?)?;
+        writeln!(out, "{:#}", object(well, &asked))?;
     } else {
         write!(out, "{}", asked?.body)?;
     }
@@ -71,17 +71,17 @@ pub async fn run(
 }
 
 /// `{"version": 1, "well": …, "answer": what the relay said, "error": why there is no answer}`.
-fn object(well: bool, asked: &anyhow::Result<Answer>) -> serde_json::Result<String> {
+fn object(well: bool, asked: &anyhow::Result<Answer>) -> Value {
     let (answer, error) = match asked {
         Ok(answer) => (serde_json::from_str::<Value>(&answer.body).ok(), None),
         Err(error) => (None, Some(format!("{error:#}"))),
     };
-    serde_json::to_string_pretty(&json!({
+    json!({
         "version": VERSION,
         "well": well,
         "answer": answer,
         "error": error,
-    }))
+    })
 }
 
 struct Answer {

@@ -4,6 +4,7 @@ use std::io::{self, Write};
 use std::time::Duration;
 
 use clap::Args;
+use serde_json::json;
 
 use super::exit::Exit;
 use crate::config::{Assignment, DatabaseTarget, Needs, SessionKind, Sources};
@@ -48,7 +49,13 @@ pub struct MigrateArgs {
     /// Connect here instead of where the configuration says, e.g. as the schema's owner
     #[arg(long, value_name = "URL")]
     pub database_url: Option<String>,
+    /// For scripts
+    #[arg(long, requires = "check")]
+    pub json: bool,
 }
+
+/// Of the JSON output; raised when a field changes its meaning or goes.
+const VERSION: u32 = 1;
 
 impl MigrateArgs {
     /// The settings that the flags make.
@@ -96,7 +103,7 @@ pub async fn migrate(
     let config = match sources.load(needs) {
         Ok(loaded) => loaded.config,
         Err(faults) => {
-            writeln!(err, "{faults}")?;
+            writeln!(err, "outbox-relay: {faults}")?;
             return Ok(Exit::from(&faults));
         }
     };
@@ -106,7 +113,7 @@ pub async fn migrate(
     ) {
         Ok(outbox) => outbox,
         Err(error) => {
-            writeln!(err, "outbox.schema, outbox.relation: {error}")?;
+            writeln!(err, "outbox-relay: outbox.schema, outbox.relation: {error}")?;
             return Ok(Exit::Configuration);
         }
     };
@@ -117,7 +124,7 @@ pub async fn migrate(
     let subject = args.subject(&outbox);
     let result = match enter(&config.database_target(), args.check).await {
         Ok(session) => {
-            let result = on(&session, args.check, &subject, out).await;
+            let result = on(&session, args, &subject, out).await;
             session.close(GOODBYE).await;
             result
         }
@@ -126,7 +133,7 @@ pub async fn migrate(
     match result {
         Ok(exit) => exit,
         Err(error) => {
-            writeln!(err, "migrate: {error}")?;
+            writeln!(err, "outbox-relay: {error}")?;
             Ok(match &error {
                 MigrateError::Store(error) => Exit::from(error),
                 MigrateError::Refused(_) => Exit::Configuration,
@@ -162,13 +169,13 @@ async fn enter(target: &DatabaseTarget, only_looking: bool) -> Result<Session, S
 
 async fn on(
     session: &Session,
-    only_looking: bool,
+    args: &MigrateArgs,
     subject: &Subject,
     out: &mut (dyn Write + Send),
 ) -> Result<io::Result<Exit>, MigrateError> {
-    if only_looking {
+    if args.check {
         let pending = schema::check_subject(session, subject).await?;
-        return Ok(tell_pending(subject.names(), &pending, out));
+        return Ok(tell_pending(subject.names(), &pending, args.json, out));
     }
     let mut broken_pipe = Ok(());
     let mut say = |step: &str| {
@@ -184,17 +191,29 @@ async fn on(
 fn tell_pending(
     outbox: &Outbox,
     pending: &[schema::Pending],
+    json: bool,
     out: &mut dyn Write,
 ) -> io::Result<Exit> {
-    if pending.is_empty() {
+    if json {
+        let told = json!({
+            "version": VERSION,
+            "relation": outbox.to_string(),
+            "pending": pending.iter().map(ToString::to_string).collect::<Vec<_>>(),
+        });
+        writeln!(out, "{told:#}")?;
+    } else if pending.is_empty() {
         writeln!(out, "{outbox}: up to date")?;
-        return Ok(Exit::Done);
+    } else {
+        writeln!(out, "{outbox}: {} pending", pending.len())?;
+        for one in pending {
+            writeln!(out, "  {one}")?;
+        }
     }
-    writeln!(out, "{outbox}: {} pending", pending.len())?;
-    for one in pending {
-        writeln!(out, "  {one}")?;
-    }
-    Ok(Exit::Failed)
+    Ok(if pending.is_empty() {
+        Exit::Done
+    } else {
+        Exit::Failed
+    })
 }
 
 fn tell(outbox: &Outbox, migrated: &Migrated, out: &mut dyn Write) -> io::Result<Exit> {

@@ -86,7 +86,7 @@ pub async fn pause(
             "exchange": exchange(&what),
             "until": until.map(time_of),
         });
-        writeln!(out, "{}", serde_json::to_string_pretty(&told)?)?;
+        writeln!(out, "{told:#}")?;
         return Ok(Exit::Done);
     }
     let until = until.map_or_else(
@@ -127,7 +127,7 @@ pub async fn resume(
             "resumed": names(&resumed),
             "still_paused": names(&left),
         });
-        writeln!(out, "{}", serde_json::to_string_pretty(&told)?)?;
+        writeln!(out, "{told:#}")?;
         return Ok(exit);
     }
     for one in &resumed {

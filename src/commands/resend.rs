@@ -115,7 +115,7 @@ fn tell(
             "rows": rows,
             "interrupted_after": interrupted_at,
         });
-        writeln!(out, "{}", serde_json::to_string_pretty(&told)?)?;
+        writeln!(out, "{told:#}")?;
     } else {
         let word = if arguments.amount.dry_run {
             "would be"

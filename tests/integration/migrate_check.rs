@@ -1,6 +1,7 @@
 //! `outbox-relay migrate --check`: what it sees in the catalog, and what `migrate` makes of it.
 
 use outbox_relay::commands::exit::Exit;
+use outbox_relay::commands::migrate::MigrateArgs;
 
 use crate::migrate::objects;
 use crate::outbox::{check, number, outbox, plain, run};
@@ -172,4 +173,26 @@ async fn a_newer_schema_is_left_alone() {
     assert_eq!(said.exit, Exit::Done);
     assert!(said.out.contains("version 99"), "{said:?}");
     assert_eq!(objects(&client).await, before);
+}
+
+#[tokio::test]
+async fn a_script_is_told_what_is_pending() {
+    let (database, client) = outbox().await;
+    let asked = || MigrateArgs {
+        json: true,
+        ..check(&database)
+    };
+    let object = |out: &str| -> serde_json::Value { serde_json::from_str(out).expect("JSON") };
+    let said = run(asked()).await;
+    assert_eq!(said.exit, Exit::Done, "{said:?}");
+    let nothing = serde_json::json!({ "version": 1, "relation": "outbox.message", "pending": [] });
+    assert_eq!(object(&said.out), nothing);
+    client
+        .batch_execute("DROP TABLE outbox.pause")
+        .await
+        .expect("it was there");
+    let said = run(asked()).await;
+    assert_eq!(said.exit, Exit::Failed, "{said:?}");
+    let first = &object(&said.out)["pending"][0];
+    assert_eq!(first, "table outbox.pause: missing");
 }

@@ -55,7 +55,7 @@ pub async fn run(
     if arguments.json {
         let rows: Vec<_> = found.iter().map(object).collect();
         let told = json!({ "version": VERSION, "rows": rows });
-        writeln!(out, "{}", serde_json::to_string_pretty(&told)?)?;
+        writeln!(out, "{told:#}")?;
     } else {
         for (row, verdict) in &found {
             writeln!(

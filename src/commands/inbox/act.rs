@@ -191,7 +191,7 @@ fn summary(
             "refused": refused,
             "entries": entries,
         });
-        writeln!(out, "{}", serde_json::to_string_pretty(&told)?)?;
+        writeln!(out, "{told:#}")?;
     } else {
         let would = if args.dry_run { "would be " } else { "" };
         writeln!(out, "{done} {would}{act}, {refused} refused")?;

@@ -186,7 +186,7 @@ fn conclude(
                 "no_payload": obstacles.no_payload,
             },
         });
-        writeln!(out, "{}", serde_json::to_string_pretty(&told)?)?;
+        writeln!(out, "{told:#}")?;
     } else {
         writeln!(out, "{} {word}", counted(rows, "row"))?;
         if obstacles.meant == 0 && absent.is_empty() {

@@ -33,7 +33,7 @@ pub(super) async fn run(
     if list.json {
         let entries: Vec<_> = entries.iter().map(entry).collect();
         let told = json!({ "version": VERSION, "owner": owner, "rows": entries, "more": more });
-        writeln!(out, "{}", serde_json::to_string_pretty(&told)?)?;
+        writeln!(out, "{told:#}")?;
         return Ok(Exit::Done);
     }
     if entries.is_empty() {

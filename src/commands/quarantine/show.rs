@@ -33,7 +33,7 @@ pub(super) async fn run(
             Exit::Done
         };
         let told = json!({ "version": VERSION, "rows": rows });
-        writeln!(out, "{}", serde_json::to_string_pretty(&told)?)?;
+        writeln!(out, "{told:#}")?;
         return Ok(exit);
     }
     if rows.is_empty() {
