@@ -11,6 +11,7 @@ import pg from "pg";
 
 const { QUEUE, DATABASE_URL, AMQP_URL, CONSUMER = "billing", LEASE = "60s" } = process.env;
 const MAX_ATTEMPTS = 5;
+const NOT_THE_OWNER = "OX001";
 
 class Permanent extends Error {}
 class Later extends Error {
@@ -58,57 +59,77 @@ async function work(pool, message) {
     // A session that cannot even roll back is thrown away.
     await transaction.query("ROLLBACK").catch((error) => (broken = error));
     if (failure instanceof Permanent) {
-      await one(pool, "SELECT inbox.fail($1, $2, $3, 'permanent', $4)", [...key, failure.message]);
+      await one(pool, "SELECT inbox.fail($1, $2, $3, 'permanent', $4)", [...key, said(failure)]);
     } else if (broken) {
       throw failure; // The database is away; the entry's lease will end.
     } else {
-      const sql = "SELECT inbox.retry($1, $2, $3, $4, make_interval(secs => $5))";
-      await one(pool, sql, [...key, failure.message, failure.seconds ?? null]);
+      await putOff(pool, key, said(failure), failure.seconds ?? null);
     }
   } finally {
     transaction.release(broken);
   }
 }
 
-// Retries whose time came, entries whose turn came, and those whose owner died.
+async function putOff(pool, key, reason, seconds) {
+  try {
+    await one(pool, "SELECT inbox.retry($1, $2, $3, $4, make_interval(secs => $5))", [...key, reason, seconds]);
+  } catch (error) {
+    if (error.code !== NOT_THE_OWNER) throw error;
+    // Another owner has it now, and will say how it ends.
+  }
+}
+
+// A reason that PostgreSQL can store: without U+0000, and of a length that people read.
+const said = (failure) => String(failure.message ?? failure).replaceAll("\0", "\ufffd").slice(0, 2000);
+
+// Retries whose time came, entries whose turn came, and those whose owner died. One after the
+// other, as they are worked on: the lease of a second one would run out, and an attempt be lost,
+// while the first is worked on.
 async function workOffDue(pool) {
-  const due = await pool.query("SELECT * FROM inbox.due($1, 10, $2)", [CONSUMER, LEASE]);
-  for (const message of due.rows) await work(pool, message);
+  while (running) {
+    const due = await pool.query("SELECT * FROM inbox.due($1, 1, $2)", [CONSUMER, LEASE]);
+    if (due.rows.length === 0) return;
+    await work(pool, due.rows[0]);
+  }
 }
 
 // Claims what was delivered, and works on it if it is ours. Afterwards it may be acked.
 async function receive(pool, { content, fields, properties }) {
-  const headers = JSON.stringify(properties.headers ?? {});
-  if (!properties.messageId) {
-    // Without an identity nobody can work on it: dead, once.
-    await pool.query(
-      `SELECT inbox.fail($1, i.id, c.owner, 'malformed', 'the property message-id is missing')
-       FROM (SELECT 'invalid:' || encode(sha256($3), 'hex')) AS i (id),
-            LATERAL inbox.claim($1, i.id, $2, $3, $4) AS c WHERE c.owner IS NOT NULL`,
-      [CONSUMER, LEASE, content, headers],
-    );
-    return;
+  const { messageId, type, contentType } = properties;
+  // What is not UTF-8 comes with U+FFFD, and different ids would become one.
+  if (!messageId || /[\0\ufffd]/.test(messageId)) {
+    return refuse(pool, null, content, "the property message-id is missing or no text");
   }
-  const { type, contentType } = properties;
-  const claim = await pool.query(
-    "SELECT * FROM inbox.claim($1, $2, $3, $4, $5, $6, $7, $8, max_attempts => $9)",
-    [
-      CONSUMER,
-      properties.messageId,
-      LEASE,
-      content,
-      headers,
-      JSON.stringify({ type, content_type: contentType }),
-      fields.exchange,
-      fields.routingKey,
-      MAX_ATTEMPTS,
-    ],
-  );
+  let claim;
+  try {
+    claim = await pool.query(
+      "SELECT * FROM inbox.claim($1, $2, $3, $4, $5, $6, $7, $8, max_attempts => $9)",
+      [
+        CONSUMER,
+        messageId,
+        LEASE,
+        content,
+        JSON.stringify(properties.headers ?? {}),
+        JSON.stringify({ type, content_type: contentType }),
+        fields.exchange,
+        fields.routingKey,
+        MAX_ATTEMPTS,
+      ],
+    );
+  } catch (error) {
+    if (!/^(22|23|54)/.test(error.code)) throw error;
+    // The message is to blame, not the database: it would be refused for ever.
+    return refuse(pool, messageId, content, said(error));
+  }
   // duplicate, busy, waiting, dead: it is stored, and needs nothing more of us.
   if (["claimed", "taken_over"].includes(claim.rows[0].outcome)) {
-    await work(pool, { message_id: properties.messageId, payload: content, ...claim.rows[0] });
+    await work(pool, { message_id: messageId, payload: content, ...claim.rows[0] });
   }
 }
+
+// Keeps a message that nobody can work on: dead, once. The body is all that is sure to fit.
+const refuse = (pool, messageId, content, reason) =>
+  one(pool, "SELECT inbox.refuse($1, $2, $3, $4)", [CONSUMER, messageId, content, reason]);
 
 const sleep = (milliseconds) => new Promise((wake) => setTimeout(wake, milliseconds));
 let running = true;

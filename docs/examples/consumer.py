@@ -9,6 +9,7 @@ Its handler is transactional: effect and result commit together with the entry. 
 One message at a time keeps it short; more at once are more processes.
 """
 
+import functools
 import json
 import os
 import signal
@@ -20,6 +21,7 @@ from psycopg.types.json import Jsonb
 
 CONSUMER, QUEUE = os.environ.get("CONSUMER", "billing"), os.environ["QUEUE"]
 LEASE, MAX_ATTEMPTS = os.environ.get("LEASE", "60s"), 5
+NOT_THE_OWNER = "OX001"
 running = True
 
 
@@ -40,7 +42,7 @@ def handle(transaction, message):
     try:
         order = json.loads(bytes(message["payload"]))
         amount = int(order["amount"])
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
         raise Permanent(f"not an order: {error!r}") from error
     if order.get("wait") and message["attempt"] == 1:
         raise Later("asked to come back", order["wait"])
@@ -61,16 +63,26 @@ def work(database, message):
             if not one(database, "SELECT inbox.complete(%s, %s, %s, %s)", (*key, Jsonb(result))):
                 raise psycopg.Rollback()
     except Permanent as failure:
-        one(database, "SELECT inbox.fail(%s, %s, %s, 'permanent', %s)", (*key, str(failure)))
+        one(database, "SELECT inbox.fail(%s, %s, %s, 'permanent', %s)", (*key, said(failure)))
     except psycopg.OperationalError:
         raise  # The database is away; the entry's lease will end.
     except Exception as failure:
-        seconds = getattr(failure, "seconds", None)
-        one(
-            database,
-            "SELECT inbox.retry(%s, %s, %s, %s, make_interval(secs => %s))",
-            (*key, repr(failure), seconds),
-        )
+        put_off(database, key, said(failure), getattr(failure, "seconds", None))
+
+
+def put_off(database, key, reason, seconds):
+    sql = "SELECT inbox.retry(%s, %s, %s, %s, make_interval(secs => %s))"
+    try:
+        one(database, sql, (*key, reason, seconds))
+    except psycopg.DatabaseError as error:
+        if error.sqlstate != NOT_THE_OWNER:
+            raise
+        # Another owner has it now, and will say how it ends.
+
+
+def said(failure):
+    """A reason that PostgreSQL can store: without U+0000, and of a length that people read."""
+    return (str(failure) or repr(failure)).replace("\0", "\ufffd")[:2000]
 
 
 def one(database, sql, parameters):
@@ -83,44 +95,58 @@ def rows(cursor):
 
 
 def work_off_due(database):
-    """Retries whose time came, entries whose turn came, and those whose owner died."""
-    due = database.execute("SELECT * FROM inbox.due(%s, 10, %s::interval)", (CONSUMER, LEASE))
-    for message in rows(due):
-        work(database, message)
+    """Retries whose time came, entries whose turn came, and those whose owner died.
+
+    One after the other, as they are worked on: the lease of a second one would run out, and an
+    attempt be lost, while the first is worked on. Not for ever, as the broker must hear of us."""
+    until = time.monotonic() + 5
+    while running and time.monotonic() < until:
+        sql = "SELECT * FROM inbox.due(%s, 1, %s::interval)"
+        due = rows(database.execute(sql, (CONSUMER, LEASE)))
+        if not due:
+            return
+        work(database, due[0])
 
 
 def receive(database, method, properties, body):
     """Claims what was delivered, and works on it if it is ours. Afterwards it may be acked."""
-    headers = json.loads(json.dumps(properties.headers or {}, default=str))
-    if not properties.message_id:
-        # Without an identity nobody can work on it: dead, once.
-        database.execute(
-            "SELECT inbox.fail(%s, i.id, c.owner, 'malformed', 'the property message-id is missing') "
-            "FROM (SELECT 'invalid:' || encode(sha256(%s), 'hex')) AS i (id), "
-            "LATERAL inbox.claim(%s, i.id, %s::interval, %s, %s) AS c WHERE c.owner IS NOT NULL",
-            (CONSUMER, body, CONSUMER, LEASE, body, Jsonb(headers)),
-        )
-        return
-    claim = rows(
-        database.execute(
-            "SELECT * FROM inbox.claim(%s, %s, %s::interval, %s, %s, %s, %s, %s, "
-            "max_attempts => %s)",
-            (
-                CONSUMER,
-                properties.message_id,
-                LEASE,
-                body,
-                Jsonb(headers),
-                Jsonb({"type": properties.type, "content_type": properties.content_type}),
-                method.exchange,
-                method.routing_key,
-                MAX_ATTEMPTS,
-            ),
-        )
-    )[0]
+    message_id = properties.message_id
+    # What is not UTF-8 comes as bytes.
+    if not isinstance(message_id, str) or not message_id or "\0" in message_id:
+        return refuse(database, None, body, "the property message-id is missing or no text")
+    try:
+        claim = rows(
+            database.execute(
+                "SELECT * FROM inbox.claim(%s, %s, %s::interval, %s, %s, %s, %s, %s, "
+                "max_attempts => %s)",
+                (
+                    CONSUMER,
+                    message_id,
+                    LEASE,
+                    body,
+                    jsonb(properties.headers or {}),
+                    jsonb({"type": properties.type, "content_type": properties.content_type}),
+                    method.exchange,
+                    method.routing_key,
+                    MAX_ATTEMPTS,
+                ),
+            )
+        )[0]
+    except (psycopg.DataError, psycopg.IntegrityError, psycopg.errors.ProgramLimitExceeded) as error:
+        # The message is to blame, not the database: it would be refused for ever.
+        return refuse(database, message_id, body, said(error))
     # duplicate, busy, waiting, dead: it is stored, and needs nothing more of us.
     if claim["outcome"] in ("claimed", "taken_over"):
-        work(database, {"message_id": properties.message_id, "payload": body, **claim})
+        work(database, {"message_id": message_id, "payload": body, **claim})
+
+
+def refuse(database, message_id, body, reason):
+    """Keeps a message that nobody can work on: dead, once. The body is all that is sure to fit."""
+    one(database, "SELECT inbox.refuse(%s, %s, %s, %s)", (CONSUMER, message_id, body, reason))
+
+
+def jsonb(value):
+    return Jsonb(value, dumps=functools.partial(json.dumps, default=str))
 
 
 def consume():

@@ -10,7 +10,8 @@ CREATE TABLE IF NOT EXISTS {{schema}}.consumer (
     done_retention   interval NOT NULL DEFAULT '35d',
     replay_window    interval NOT NULL DEFAULT '30d',
     CONSTRAINT retry_max_delay_not_below_initial CHECK (retry_max_delay >= retry_initial),
-    CONSTRAINT done_retention_not_below_replay_window CHECK (done_retention >= replay_window)
+    CONSTRAINT done_retention_not_below_replay_window CHECK (done_retention >= replay_window),
+    CONSTRAINT replay_window_not_negative CHECK (replay_window >= '0')
 );
 
 COMMENT ON TABLE {{schema}}.consumer IS
@@ -71,18 +72,20 @@ CREATE TABLE IF NOT EXISTS {{message}} (
 
 -- What the functions read by. Only unfinished entries are in the first two, so that they stay
 -- small however many finished ones are kept; each predicate holds a term that only the queries
--- meant for the index state, so that the planner cannot take another one by mistake.
+-- meant for the index state, so that the planner cannot take another one by mistake. A key is
+-- indexed by its hash: a B-tree takes entries of 2,704 bytes at most, and keys may be longer.
 CREATE INDEX IF NOT EXISTS message_due ON {{message}} (consumer, due_at)
     WHERE done_at IS NULL AND due_at IS NOT NULL;
-CREATE INDEX IF NOT EXISTS message_key ON {{message}} (consumer, ordering_key, state, received_at, message_id)
-    WHERE done_at IS NULL AND ordering_key IS NOT NULL;
+CREATE INDEX IF NOT EXISTS message_turn ON {{message}} (
+    consumer, hashtextextended(ordering_key, 0), state, received_at, message_id
+) WHERE done_at IS NULL AND ordering_key IS NOT NULL;
 CREATE INDEX IF NOT EXISTS message_dead ON {{message}} (consumer, done_at) WHERE state = 'dead';
 CREATE INDEX IF NOT EXISTS message_done ON {{message}} (consumer, done_at) WHERE state = 'done';
 
 COMMENT ON TABLE {{message}} IS
     'Inbox: what became of each message that a consumer received. Changed by the functions of this schema only.';
 COMMENT ON COLUMN {{message}}.message_id IS
-    'AMQP message-id: the idempotency key. A message without one is kept as invalid: and the digest of its body.';
+    'AMQP message-id: the idempotency key. A message without a usable one is kept as invalid: and a digest.';
 COMMENT ON COLUMN {{message}}.ordering_key IS
     'Entries of one key are worked on one at a time, in the order of received_at. From header x-outbox-key.';
 COMMENT ON COLUMN {{message}}.state IS

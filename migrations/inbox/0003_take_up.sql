@@ -96,6 +96,7 @@ BEGIN
                LATERAL (
                    SELECT o.message_id, o.received_at FROM {{message}} o
                    WHERE o.consumer = pass_on.consumer AND o.ordering_key = pass_on.ordering_key
+                     AND hashtextextended(o.ordering_key, 0) = hashtextextended(pass_on.ordering_key, 0)
                      AND o.state = s.state AND o.done_at IS NULL
                    ORDER BY o.received_at, o.message_id LIMIT 1
                ) n
@@ -148,15 +149,18 @@ BEGIN
     ELSIF entry.state <> 'processing' AND entry.ordering_key IS NOT NULL AND EXISTS (
         SELECT FROM {{message}} o
         WHERE o.consumer = take_up.consumer AND o.ordering_key = entry.ordering_key
+          AND hashtextextended(o.ordering_key, 0) = hashtextextended(entry.ordering_key, 0)
           AND o.state = 'processing' AND o.done_at IS NULL
         UNION ALL
         SELECT FROM {{message}} o
         WHERE o.consumer = take_up.consumer AND o.ordering_key = entry.ordering_key
+          AND hashtextextended(o.ordering_key, 0) = hashtextextended(entry.ordering_key, 0)
           AND o.state = 'retry' AND o.done_at IS NULL
           AND (o.received_at, o.message_id) < (entry.received_at, take_up.message_id)
         UNION ALL
         SELECT FROM {{message}} o
         WHERE o.consumer = take_up.consumer AND o.ordering_key = entry.ordering_key
+          AND hashtextextended(o.ordering_key, 0) = hashtextextended(entry.ordering_key, 0)
           AND o.state = 'waiting' AND o.done_at IS NULL
           AND (o.received_at, o.message_id) < (entry.received_at, take_up.message_id)
     ) THEN

@@ -1,4 +1,4 @@
--- Beginning work: claim what was delivered, and ask for what is due.
+-- Beginning work: claim what was delivered, refuse what nobody can work on, ask for what is due.
 
 CREATE OR REPLACE FUNCTION {{schema}}.claim(
     consumer     text,
@@ -40,10 +40,18 @@ BEGIN
         RAISE EXCEPTION USING
             ERRCODE = 'invalid_parameter_value',
             MESSAGE = format('lease is %s; it must be longer than zero', coalesce(claim.lease::text, 'null'));
-    ELSIF octet_length(key) > 1024 THEN
+    ELSIF octet_length(claim.consumer) > 255 OR octet_length(claim.message_id) > 1024 THEN
         RAISE EXCEPTION USING
             ERRCODE = 'invalid_parameter_value',
-            MESSAGE = format('ordering_key has %s bytes; at most 1024 are taken', octet_length(key));
+            MESSAGE = format('consumer has %s bytes and message_id %s; at most 255 and 1024 are taken',
+                             octet_length(claim.consumer), octet_length(claim.message_id));
+    ELSIF claim.ordering_key IS NULL
+        AND jsonb_typeof(claim.headers -> 'x-outbox-key') IN ('object', 'array', 'boolean')
+    THEN
+        RAISE EXCEPTION USING
+            ERRCODE = 'invalid_parameter_value',
+            MESSAGE = 'the header x-outbox-key is not a text',
+            HINT = 'Keep the message by inbox.refuse, or give the ordering key yourself, '''' for none.';
     ELSIF claim.max_attempts < 1 THEN
         RAISE EXCEPTION USING
             ERRCODE = 'invalid_parameter_value',
@@ -91,6 +99,7 @@ BEGIN
                      LATERAL (
                          SELECT o.received_at FROM {{message}} o
                          WHERE o.consumer = claim.consumer AND o.ordering_key = key
+                           AND hashtextextended(o.ordering_key, 0) = hashtextextended(key, 0)
                            AND o.state = s.state AND o.done_at IS NULL
                          ORDER BY o.received_at DESC, o.message_id DESC LIMIT 1
                      ) l;
@@ -126,6 +135,55 @@ BEGIN
                 RETURN;
             END IF;
             -- Another claim of the same message was first: look at what it left.
+        END IF;
+    END LOOP;
+END
+{{tag}};
+
+CREATE OR REPLACE FUNCTION {{schema}}.refuse(
+    consumer    text,
+    message_id  text,
+    payload     bytea,
+    reason      text,
+    headers     jsonb DEFAULT NULL,
+    properties  jsonb DEFAULT NULL,
+    exchange    text DEFAULT '',
+    routing_key text DEFAULT ''
+) RETURNS text
+    LANGUAGE plpgsql VOLATILE SECURITY INVOKER
+    SET search_path = pg_catalog, pg_temp
+AS {{tag}}
+#variable_conflict use_column
+DECLARE
+    at    timestamptz := clock_timestamp();
+    known text;
+    id    text := CASE
+        WHEN octet_length(refuse.message_id) BETWEEN 1 AND 1024 THEN refuse.message_id
+        ELSE 'invalid:' || encode(sha256(
+            convert_to(coalesce(refuse.exchange, ''), 'UTF8') || '\x00'::bytea
+            || convert_to(coalesce(refuse.routing_key, ''), 'UTF8') || '\x00'::bytea
+            || refuse.payload), 'hex')
+    END;
+BEGIN
+    PERFORM {{schema}}.attempts_allowed(refuse.consumer, NULL);
+    LOOP
+        INSERT INTO {{message}} AS m (
+            consumer, message_id, state, payload, headers, properties, exchange, routing_key,
+            schema_version, reason_class, reason, received_at, first_failed_at, done_at
+        ) VALUES (
+            refuse.consumer, id, 'dead', refuse.payload, refuse.headers, refuse.properties,
+            coalesce(refuse.exchange, ''), coalesce(refuse.routing_key, ''),
+            refuse.headers ->> 'schema-version', 'malformed', coalesce(refuse.reason, ''), at, at, at
+        )
+        ON CONFLICT ON CONSTRAINT message_pkey DO NOTHING;
+        IF FOUND THEN
+            RETURN 'refused';
+        END IF;
+        -- A copy: what is known of the message stands, whatever is wrong with this one.
+        SELECT m.state INTO known FROM {{message}} m
+        WHERE m.consumer = refuse.consumer AND m.message_id = id;
+        IF FOUND THEN
+            RETURN known;
         END IF;
     END LOOP;
 END
@@ -196,9 +254,12 @@ END
 {{tag}};
 
 REVOKE ALL ON FUNCTION {{schema}}.claim(text, text, interval, bytea, jsonb, jsonb, text, text, text, integer) FROM PUBLIC;
+REVOKE ALL ON FUNCTION {{schema}}.refuse(text, text, bytea, text, jsonb, jsonb, text, text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION {{schema}}.due(text, integer, interval) FROM PUBLIC;
 
 COMMENT ON FUNCTION {{schema}}.claim(text, text, interval, bytea, jsonb, jsonb, text, text, text, integer) IS
     'Begins work on a delivered message; commit it before the work begins. outcome: claimed (yours, with owner and attempt); taken_over (yours; an earlier owner vanished and may have acted); duplicate (done: result is what was stored, ack); busy (somebody works on it: ack, due resumes it if need be); waiting (stored until its time or turn: ack); dead (given up: ack). Except for claimed and taken_over, the message is stored and needs nothing more of you.';
+COMMENT ON FUNCTION {{schema}}.refuse(text, text, bytea, text, jsonb, jsonb, text, text) IS
+    'Keeps a message that nobody can work on: dead at once, class malformed, for an operator to look at; ack it then. For what has no message id, and for what claim refuses with an SQLSTATE of class 22, 23 or 54. Without a usable message_id it is kept as invalid: and the digest of exchange, routing key and body. Returns refused or, where the message is known already, its state, which is left as it is.';
 COMMENT ON FUNCTION {{schema}}.due(text, integer, interval) IS
     'Hands out up to limit stored entries that can be worked on now, already claimed (outcome claimed or taken_over): retries whose time came, waiting ones whose turn came, and those whose owner died. Call it at least every second. Never waits for a lock.';

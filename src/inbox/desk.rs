@@ -20,6 +20,10 @@ use super::verdicts::Said;
 /// How long giving work back may take while stopping.
 const GIVE_BACK: Duration = Duration::from_secs(3);
 
+/// Keys that are remembered to have something waiting. What ended elsewhere is never taken off the
+/// list, so all are forgotten now and then; the next poll finds what is due all the same.
+const MOST_KEYS: usize = 10_000;
+
 /// Shared by all parts of a consumer.
 pub(super) struct Desk {
     pub(super) settings: Arc<Settings>,
@@ -58,9 +62,12 @@ impl Desk {
 
     /// Something of this key waits; when an entry of it ends, `due` is asked at once.
     pub(super) fn waits(&self, key: Option<&String>) {
-        if let Some(key) = key {
-            self.waiting().insert(key.clone());
+        let Some(key) = key else { return };
+        let mut waiting = self.waiting();
+        if waiting.len() >= MOST_KEYS {
+            waiting.clear();
         }
+        waiting.insert(key.clone());
     }
 
     fn waiting(&self) -> std::sync::MutexGuard<'_, HashSet<String>> {
@@ -202,11 +209,14 @@ impl Desk {
         let line = self.keeper.line().await;
         match line.functions().say(self.consumer(), key, verdict).await {
             Ok(said) => Some(said),
-            Err(error) if is_the_messages_fault(&error) && has_result(verdict) => {
+            Err(error) if is_the_messages_fault(&error) => {
+                let Some(plain) = plainer(verdict) else {
+                    self.keeper.doubt(&line, &error);
+                    return None;
+                };
                 let (consumer, message_id) = (self.consumer(), key.message_id.as_str());
-                warn!(consumer, message_id, %error, "done, but its result cannot be stored");
-                let complete = Verdict::Complete(None);
-                line.functions().say(consumer, key, &complete).await.ok()
+                warn!(consumer, message_id, %error, "its result or reason cannot be stored");
+                line.functions().say(consumer, key, &plain).await.ok()
             }
             Err(error) => {
                 self.keeper.doubt(&line, &error);
@@ -224,6 +234,17 @@ impl Desk {
     }
 }
 
-fn has_result(verdict: &Verdict) -> bool {
-    matches!(verdict, Verdict::Complete(Some(_)))
+/// The same verdict without what the database may be unable to hold.
+fn plainer(verdict: &Verdict) -> Option<Verdict> {
+    let plain = |reason: &str| reason.replace(|one: char| !one.is_ascii(), "?");
+    let plainer = match verdict {
+        Verdict::Complete(_) => Verdict::Complete(None),
+        Verdict::Fail(reason) => Verdict::Fail(plain(reason)),
+        Verdict::Retry { reason, .. } => Verdict::Retry {
+            after: None,
+            reason: plain(reason),
+        },
+        Verdict::Release | Verdict::Expire => return None,
+    };
+    (plainer != *verdict).then_some(plainer)
 }

@@ -16,6 +16,7 @@ use super::desk::Desk;
 use super::envelope::{self, Envelope};
 use super::functions::{Claim, is_the_messages_fault};
 use super::job::{Ending, Job};
+use super::keeper::Line;
 use super::rate::Rate;
 use crate::broker::Received;
 use crate::runtime::{Clock, Moment};
@@ -112,10 +113,8 @@ impl<R: Runner> Dispatch<R> {
         }
         let claimed_at = Clock.now();
         self.next_due = claimed_at + self.desk.settings.due_interval;
-        let line = tokio::select! {
-            biased;
-            () = self.stop.cancelled() => return,
-            line = self.desk.keeper.line() => line,
+        let Some(line) = self.line().await else {
+            return;
         };
         // Not given up half-way: what it hands out is claimed.
         let functions = line.functions();
@@ -176,40 +175,54 @@ impl<R: Runner> Dispatch<R> {
     }
 
     /// Claims, however long the database is away. `None`: told to stop.
-    async fn claim(
-        &self,
-        envelope: &Envelope,
-        mut fault: Option<String>,
-    ) -> Option<(Claim, Moment)> {
+    async fn claim(&self, envelope: &Envelope, fault: Option<String>) -> Option<(Claim, Moment)> {
+        if let Some(fault) = fault {
+            return self.refuse(envelope, &fault).await;
+        }
         loop {
-            let line = tokio::select! {
-                biased;
-                () = self.stop.cancelled() => return None,
-                line = self.desk.keeper.line() => line,
-            };
-            let (functions, settings) = (line.functions(), &self.desk.settings);
+            let line = self.line().await?;
             let claimed_at = Clock.now();
-            let claim = match &fault {
-                None => functions.claim(settings, envelope).await,
-                Some(fault) => {
-                    let buried = functions.bury(settings, envelope, fault).await;
-                    buried.map(|()| self.buried(fault))
-                }
-            };
+            let claim = line.functions().claim(&self.desk.settings, envelope).await;
             match claim {
                 Ok(claim) => return Some((claim, claimed_at)),
-                Err(error) if fault.is_none() && is_the_messages_fault(&error) => {
-                    fault = Some(format!("the inbox cannot hold it: {}", error.fault()));
+                Err(error) if is_the_messages_fault(&error) => {
+                    let fault = format!("the inbox cannot hold it: {}", error.fault());
+                    return self.refuse(envelope, &fault).await;
                 }
                 Err(error) => self.desk.keeper.doubt(&line, &error),
             }
         }
     }
 
-    fn buried(&self, fault: &str) -> Claim {
-        let consumer = self.desk.settings.consumer.as_str();
+    /// Keeps a message that nobody can work on: whole or, where the database cannot hold that
+    /// either, what any database can. `None`: told to stop.
+    async fn refuse(&self, envelope: &Envelope, fault: &str) -> Option<(Claim, Moment)> {
+        let (settings, consumer) = (&self.desk.settings, self.desk.consumer());
         warn!(consumer, fault, "malformed message: dead");
-        Claim::Dead
+        let bare = envelope.bare();
+        let plain = fault.replace(|one: char| !one.is_ascii() || one == '\0', "?");
+        let mut kept = (envelope, fault);
+        loop {
+            let line = self.line().await?;
+            let now = Clock.now();
+            let refused = line.functions().refuse(settings, kept.0, kept.1).await;
+            match refused {
+                Ok(()) => return Some((Claim::Dead, now)),
+                Err(error) if is_the_messages_fault(&error) && kept.0 != &bare => {
+                    kept = (&bare, &plain);
+                }
+                Err(error) => self.desk.keeper.doubt(&line, &error),
+            }
+        }
+    }
+
+    /// The session. `None`: told to stop.
+    async fn line(&self) -> Option<Arc<Line>> {
+        tokio::select! {
+            biased;
+            () = self.stop.cancelled() => None,
+            line = self.desk.keeper.line() => Some(line),
+        }
     }
 
     fn spawn(&mut self, job: Job, permit: OwnedSemaphorePermit) {

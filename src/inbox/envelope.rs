@@ -5,9 +5,6 @@ use serde_json::Value;
 
 use crate::broker::Received;
 
-/// Longest ordering key that `inbox.claim` takes, in bytes.
-const LONGEST_KEY: usize = 1024;
-
 /// What of a delivery is kept in the inbox.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Envelope {
@@ -32,15 +29,33 @@ pub(super) fn read(received: &Received) -> (Envelope, Option<String>) {
         exchange: plain(&received.exchange),
         routing_key: plain(&received.routing_key),
     };
-    let parts = identity(received.message_id.as_deref())
-        .and_then(|id| Ok((id, ordering_key(received.headers.get("x-outbox-key"))?)));
-    match parts {
-        Ok((id, key)) => {
-            envelope.message_id = id;
-            envelope.ordering_key = key;
-            (envelope, None)
+    let mut faults = Vec::new();
+    match identity(received.message_id.as_deref()) {
+        Ok(id) => envelope.message_id = id,
+        Err(fault) => faults.push(fault),
+    }
+    match ordering_key(received.headers.get("x-outbox-key")) {
+        Ok(key) => envelope.ordering_key = key,
+        Err(fault) => faults.push(fault),
+    }
+    let fault = (!faults.is_empty()).then(|| faults.join("; "));
+    (envelope, fault)
+}
+
+impl Envelope {
+    /// What any inbox can hold, whatever the database's encoding: the body, and the message id if
+    /// it is plain.
+    pub(super) fn bare(&self) -> Self {
+        let id = self.message_id.as_str();
+        Self {
+            message_id: if id.is_ascii() { id } else { "" }.to_owned(),
+            ordering_key: None,
+            payload: self.payload.clone(),
+            headers: Value::Null,
+            properties: Value::Null,
+            exchange: String::new(),
+            routing_key: String::new(),
         }
-        Err(fault) => (envelope, Some(fault)),
     }
 }
 
@@ -52,7 +67,7 @@ fn identity(message_id: Option<&str>) -> Result<String, String> {
                 .to_owned(),
         ),
         Some(id) if id.contains('\0') => {
-            Err("the property message-id contains the character U+0000".to_owned())
+            Err("the property message-id contains the character U+0000 or is not UTF-8".to_owned())
         }
         Some(id) => Ok(id.to_owned()),
     }
@@ -60,20 +75,14 @@ fn identity(message_id: Option<&str>) -> Result<String, String> {
 
 fn ordering_key(header: Option<&Value>) -> Result<Option<String>, String> {
     let key = match header {
-        None | Some(Value::Null) => return Ok(None),
-        Some(Value::String(key)) => key.clone(),
-        Some(Value::Number(key)) => key.to_string(),
+        None | Some(Value::Null) => None,
+        Some(Value::String(key)) => Some(key.clone()),
+        Some(Value::Number(key)) => Some(key.to_string()),
         Some(Value::Bool(_) | Value::Array(_) | Value::Object(_)) => {
             return Err("the header x-outbox-key is not a text".to_owned());
         }
     };
-    if key.len() > LONGEST_KEY {
-        let bytes = key.len();
-        return Err(format!(
-            "the header x-outbox-key has {bytes} bytes; at most {LONGEST_KEY} are taken"
-        ));
-    }
-    Ok(Some(key).filter(|key| !key.is_empty()))
+    Ok(key.filter(|key| !key.is_empty()))
 }
 
 #[cfg(test)]
@@ -94,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_is_a_text_of_bounded_length() {
+    fn a_key_is_a_text() {
         for (header, key) in [
             (None, None),
             (Some(json!(null)), None),
@@ -104,7 +113,7 @@ mod tests {
         ] {
             assert_eq!(ordering_key(header.as_ref()), Ok(key.map(str::to_owned)));
         }
-        for header in [json!(true), json!([]), json!({}), json!("k".repeat(1025))] {
+        for header in [json!(true), json!([]), json!({})] {
             assert!(ordering_key(Some(&header)).is_err(), "{header}");
         }
     }

@@ -139,32 +139,25 @@ impl<C: GenericClient + Sync> Functions<'_, C> {
         })
     }
 
-    /// Keeps a message that nobody can work on, dead at once, in one step. It goes by the digest
-    /// of its body, so that its copies are one entry.
-    pub(super) async fn bury(
+    /// `inbox.refuse`: keeps a message that nobody can work on, dead at once.
+    pub(super) async fn refuse(
         &self,
         settings: &Settings,
         envelope: &Envelope,
         reason: &str,
     ) -> Result<(), StoreError> {
-        let sql = "SELECT inbox.fail($1, i.id, c.owner, 'malformed', $8) \
-                   FROM (SELECT 'invalid:' || encode(sha256($3), 'hex')) AS i (id), \
-                        LATERAL inbox.claim($1, i.id, make_interval(secs => $2), $3, $4, $5, $6, $7, \
-                                            '') AS c \
-                   WHERE c.owner IS NOT NULL";
+        let sql = "SELECT inbox.refuse($1, $2, $3, $4, $5, $6, $7, $8)";
         let parameters: [Parameter<'_>; 8] = [
             (&settings.consumer, Type::TEXT),
-            (&settings.lease.as_secs_f64(), Type::FLOAT8),
+            (&envelope.message_id, Type::TEXT),
             (&envelope.payload.as_ref(), Type::BYTEA),
+            (&reason, Type::TEXT),
             (&envelope.headers, Type::JSONB),
             (&envelope.properties, Type::JSONB),
             (&envelope.exchange, Type::TEXT),
             (&envelope.routing_key, Type::TEXT),
-            (&reason, Type::TEXT),
         ];
-        self.ask("keep a malformed message", sql, &parameters)
-            .await
-            .map(drop)
+        self.ask("inbox.refuse", sql, &parameters).await.map(drop)
     }
 
     /// `inbox.due`.

@@ -2,6 +2,16 @@
 
 use std::time::Duration;
 
+const DAY: Duration = Duration::from_secs(24 * 3600);
+/// PostgreSQL's timeouts are 32-bit numbers of milliseconds: 24.8 days.
+const LONGEST_RUN: Duration = Duration::from_secs(20 * DAY.as_secs());
+/// Further times cannot be counted with.
+const LONGEST: Duration = Duration::from_secs(36_525 * DAY.as_secs());
+/// Each transactional handler has a session of its own.
+const MOST_AT_ONCE: usize = 10_000;
+const SLOWEST: f64 = 0.0001;
+const FASTEST: f64 = 1e9;
+
 /// A consumer's settings. [`Settings::new`] fills in the documented defaults.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
@@ -48,7 +58,6 @@ impl Settings {
     /// The defaults for a consumer of a queue.
     #[must_use]
     pub fn new(consumer: impl Into<String>, queue: impl Into<String>) -> Self {
-        let day = Duration::from_secs(24 * 3600);
         Self {
             consumer: consumer.into(),
             queue: queue.into(),
@@ -63,8 +72,8 @@ impl Settings {
             retry_jitter: 0.2,
             due_interval: Duration::from_secs(1),
             handler_timeout: Duration::from_secs(300),
-            done_retention: 35 * day,
-            replay_window: 30 * day,
+            done_retention: 35 * DAY,
+            replay_window: 30 * DAY,
             shutdown_grace: Duration::from_secs(25),
         }
     }
@@ -86,22 +95,29 @@ impl Settings {
         }
     }
 
-    fn amounts(&self) -> [(bool, &'static str); 8] {
+    fn amounts(&self) -> [(bool, &'static str); 9] {
         [
             (
                 !self.consumer.is_empty(),
                 "consumer is empty: name it, for instance after its queue",
+            ),
+            (
+                self.consumer.len() <= 255 && !self.consumer.contains('\0'),
+                "consumer is longer than 255 bytes or contains U+0000",
             ),
             (!self.queue.is_empty(), "queue is empty"),
             (
                 self.prefetch > 0,
                 "prefetch is 0, which RabbitMQ takes for no limit: use at least 1",
             ),
-            (self.concurrency > 0, "concurrency is 0: use at least 1"),
+            (
+                (1..=MOST_AT_ONCE).contains(&self.concurrency),
+                "concurrency must be from 1 to 10000",
+            ),
             (
                 self.max_rate
-                    .is_none_or(|rate| rate > 0.0 && rate.is_finite()),
-                "max_rate must be above 0 per second",
+                    .is_none_or(|rate| (SLOWEST..=FASTEST).contains(&rate)),
+                "max_rate must be from 0.0001 to 1000000000 per second",
             ),
             (
                 self.max_attempts > 0 && i32::try_from(self.max_attempts).is_ok(),
@@ -118,12 +134,16 @@ impl Settings {
         ]
     }
 
-    fn times(&self) -> [(bool, &'static str); 6] {
+    fn times(&self) -> [(bool, &'static str); 9] {
         let second = Duration::from_secs(1);
         [
             (
                 self.lease >= second,
                 "lease is below 1s: a slow moment would lose it",
+            ),
+            (
+                self.lease <= DAY,
+                "lease is above 1 day: a crash would be noticed only then",
             ),
             (
                 self.retry_initial > Duration::ZERO,
@@ -138,8 +158,16 @@ impl Settings {
                 "due_interval must be above 0 and at most 1s",
             ),
             (
-                self.handler_timeout > Duration::ZERO,
-                "handler_timeout is 0",
+                self.handler_timeout > Duration::ZERO && self.handler_timeout <= LONGEST_RUN,
+                "handler_timeout must be above 0 and at most 20 days",
+            ),
+            (
+                self.retry_max_delay <= LONGEST && self.shutdown_grace <= LONGEST,
+                "retry_max_delay or shutdown_grace is above 100 years",
+            ),
+            (
+                self.done_retention <= LONGEST,
+                "done_retention is above 100 years",
             ),
             (
                 self.done_retention >= self.replay_window,
@@ -166,6 +194,24 @@ mod tests {
             (60, 5, 20)
         );
         assert_eq!(settings.done_retention.as_secs(), 35 * 24 * 3600);
+    }
+
+    /// Whoever wants no limit says so by a number that no clock can count to.
+    #[test]
+    fn what_cannot_be_counted_with_is_refused() {
+        let fault = |change: fn(&mut Settings)| {
+            let mut settings = Settings::new("billing", "billing");
+            change(&mut settings);
+            settings.validate().expect_err("a fault").0.concat()
+        };
+        assert!(fault(|s| s.lease = Duration::MAX).contains("lease"));
+        assert!(fault(|s| s.handler_timeout = Duration::MAX).contains("handler_timeout"));
+        assert!(fault(|s| s.retry_max_delay = Duration::MAX).contains("retry_max_delay"));
+        assert!(fault(|s| s.shutdown_grace = Duration::MAX).contains("shutdown_grace"));
+        assert!(fault(|s| s.done_retention = Duration::MAX).contains("done_retention"));
+        assert!(fault(|s| s.concurrency = usize::MAX).contains("concurrency"));
+        assert!(fault(|s| s.max_rate = Some(1e-300)).contains("max_rate"));
+        assert!(fault(|s| s.consumer = "a\0b".to_owned()).contains("U+0000"));
     }
 
     #[test]

@@ -76,7 +76,7 @@ impl<C: GenericClient + Sync> Functions<'_, C> {
             (&key.message_id, Type::TEXT),
             (&key.owner, Type::UUID),
             (&storable(reason), Type::TEXT),
-            (&after.map(|after| after.as_secs_f64()), Type::FLOAT8),
+            (&valid(after).map(|after| after.as_secs_f64()), Type::FLOAT8),
         ];
         match self.one(DOING, sql, &parameters).await {
             Ok(row) => {
@@ -87,6 +87,13 @@ impl<C: GenericClient + Sync> Functions<'_, C> {
             Err(error) => Err(error),
         }
     }
+}
+
+/// A pause that `inbox.retry` takes. The other side may name any number of seconds, also one that
+/// no `interval` holds: that is no answer, and the backoff decides.
+fn valid(after: Option<Duration>) -> Option<Duration> {
+    const LONGEST: Duration = Duration::from_secs(365 * 24 * 3600);
+    after.filter(|after| *after <= LONGEST)
 }
 
 /// PostgreSQL's `text` holds no U+0000, and nobody reads more than some lines of a reason.

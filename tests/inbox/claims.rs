@@ -248,48 +248,63 @@ async fn the_envelope_is_kept_for_the_next_attempt() {
     }
 }
 
+/// Statements, and a part of what is said to them.
+const REFUSED: [(&str, &str); 13] = [
+    (
+        "SELECT inbox.claim('', 'm', '1s', 'x')",
+        "must not be null or empty",
+    ),
+    (
+        "SELECT inbox.claim('c', NULL, '1s', 'x')",
+        "must not be null or empty",
+    ),
+    (
+        "SELECT inbox.claim('c', 'm', '1s', NULL)",
+        "payload must not be null",
+    ),
+    (
+        "SELECT inbox.claim('c', 'm', '0s', 'x')",
+        "longer than zero",
+    ),
+    (
+        "SELECT inbox.claim('c', 'm', NULL, 'x')",
+        "longer than zero",
+    ),
+    (
+        "SELECT inbox.claim('c', 'm', '1s', 'x', max_attempts => 0)",
+        "at least 1",
+    ),
+    (
+        "SELECT inbox.claim('c', repeat('m', 1025), '1s', 'x')",
+        "at most 255 and 1024",
+    ),
+    (
+        "SELECT inbox.claim(repeat('c', 256), 'm', '1s', 'x')",
+        "at most 255 and 1024",
+    ),
+    (
+        "SELECT inbox.claim('c', 'm', '1s', 'x', '{\"x-outbox-key\": [1]}')",
+        "x-outbox-key is not a text",
+    ),
+    (
+        "SELECT inbox.configure('c', done_retention => '-1d', replay_window => '-2d')",
+        "replay_window_not_negative",
+    ),
+    ("SELECT inbox.due('c', 1, '-1s')", "longer than zero"),
+    (
+        "SELECT inbox.configure('c', done_retention => '29d')",
+        "shorter than replay_window",
+    ),
+    (
+        "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT inbox.claim('c', 'm', '1s', 'x')",
+        "READ COMMITTED",
+    ),
+];
+
 #[tokio::test]
 async fn what_cannot_be_meant_is_refused_with_a_reason() {
     let (_database, client) = inbox().await;
-    for (sql, part) in [
-        (
-            "SELECT inbox.claim('', 'm', '1s', 'x')",
-            "must not be null or empty",
-        ),
-        (
-            "SELECT inbox.claim('c', NULL, '1s', 'x')",
-            "must not be null or empty",
-        ),
-        (
-            "SELECT inbox.claim('c', 'm', '1s', NULL)",
-            "payload must not be null",
-        ),
-        (
-            "SELECT inbox.claim('c', 'm', '0s', 'x')",
-            "longer than zero",
-        ),
-        (
-            "SELECT inbox.claim('c', 'm', NULL, 'x')",
-            "longer than zero",
-        ),
-        (
-            "SELECT inbox.claim('c', 'm', '1s', 'x', max_attempts => 0)",
-            "at least 1",
-        ),
-        (
-            "SELECT inbox.claim('c', 'm', '1s', 'x', ordering_key => repeat('k', 1025))",
-            "at most 1024",
-        ),
-        ("SELECT inbox.due('c', 1, '-1s')", "longer than zero"),
-        (
-            "SELECT inbox.configure('c', done_retention => '29d')",
-            "shorter than replay_window",
-        ),
-        (
-            "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT inbox.claim('c', 'm', '1s', 'x')",
-            "READ COMMITTED",
-        ),
-    ] {
+    for (sql, part) in REFUSED {
         let error = client.batch_execute(sql).await.expect_err(sql);
         let said = error.as_db_error().expect("an answer").message().to_owned();
         assert!(said.contains(part), "{sql}: {said}");

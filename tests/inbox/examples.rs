@@ -263,7 +263,7 @@ const MISSING: i32 = 3;
 
 /// Installs a language's packages from its registry; `None`, which is said, where this machine
 /// does not have the language.
-async fn installed(language: &'static str) -> Option<PathBuf> {
+pub async fn installed(language: &'static str) -> Option<PathBuf> {
     let folder = std::env::var_os("OUTBOX_RELAY_TEST_LANGUAGES").map_or_else(
         || Path::new(env!("CARGO_TARGET_TMPDIR")).join("languages"),
         Into::into,
@@ -282,7 +282,7 @@ async fn installed(language: &'static str) -> Option<PathBuf> {
     Some(folder)
 }
 
-fn examples() -> PathBuf {
+pub fn examples() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/examples")
 }
 
@@ -318,12 +318,41 @@ async fn one_language(command: &[PathBuf; 2]) {
     publish(&world, "nonsense", "<order/>").await;
     let none = BasicProperties::default();
     world.publish_with(none, b"no identity").await;
+    with_program(&world, command, "5s", async || {
+        world.are("done", 21).await;
+        world.are("dead", 2).await;
+    })
+    .await;
+    let booked = "SELECT sum(amount)::int8 FROM booking";
+    assert_eq!(number(&world.client, booked).await, 101);
+    let waited = "SELECT count(*) FROM inbox.message WHERE message_id = 'waits' AND attempt = 2 \
+                  AND done_at >= first_failed_at + interval '2 s'";
+    assert_eq!(number(&world.client, waited).await, 1);
+    world.invariants(23).await;
+}
+
+/// Runs a consumer until that has been seen, and asks it to stop then.
+pub async fn with_program(
+    world: &World,
+    command: &[PathBuf; 2],
+    lease: &str,
+    seen: impl AsyncFnOnce(),
+) {
     let folder = Scratch::new("language");
+    let running = language_process(world, command, lease, folder.path());
+    seen().await;
+    running.signal(rustix::process::Signal::TERM);
+    let status = running.ended(PATIENCE).await;
+    let said = running.output().lines();
+    assert!(status.success() && said.is_empty(), "{status}: {said:?}");
+}
+
+fn language_process(world: &World, command: &[PathBuf; 2], lease: &str, folder: &Path) -> Leashed {
     let path = std::env::var("PATH").expect("PATH");
     let program: Vec<&OsStr> = command.iter().map(AsRef::as_ref).collect();
-    let running = Leashed::start(&Program {
+    Leashed::start(&Program {
         name: "consumer",
-        folder: folder.path(),
+        folder,
         unprivileged: false,
         command: &program,
         env: &[
@@ -332,18 +361,47 @@ async fn one_language(command: &[PathBuf; 2]) {
             ("AMQP_URL", world.amqp.clone()),
             ("QUEUE", world.queue.clone()),
             ("CONSUMER", "payments".to_owned()),
-            ("LEASE", "5s".to_owned()),
+            ("LEASE", lease.to_owned()),
         ],
-    });
-    world.are("done", 21).await;
-    world.are("dead", 2).await;
-    running.signal(rustix::process::Signal::TERM);
-    let status = running.ended(PATIENCE).await;
-    assert!(status.success(), "{status}: {:?}", running.output().lines());
-    let booked = "SELECT sum(amount)::int8 FROM booking";
-    assert_eq!(number(&world.client, booked).await, 101);
-    let waited = "SELECT count(*) FROM inbox.message WHERE message_id = 'waits' AND attempt = 2 \
-                  AND done_at >= first_failed_at + interval '2 s'";
-    assert_eq!(number(&world.client, waited).await, 1);
-    world.invariants(23).await;
+    })
+}
+
+/// What was handed out, and waits for its turn within the program, keeps neither lease nor attempt.
+async fn in_line(command: &[PathBuf; 2]) {
+    let world = World::new().await;
+    let slow = "CREATE TABLE booking (message_id text, amount bigint);
+                CREATE FUNCTION slowly() RETURNS trigger LANGUAGE plpgsql AS
+                $$ BEGIN PERFORM pg_sleep(0.6); RETURN new; END $$;
+                CREATE TRIGGER slow BEFORE INSERT ON booking
+                FOR EACH ROW EXECUTE FUNCTION slowly()";
+    world.client.batch_execute(slow).await.expect("a table");
+    for number in 0..8 {
+        let body = r#"{"amount": 1, "wait": 1}"#;
+        publish(&world, &format!("m{number}"), body).await;
+    }
+    let folder = Scratch::new("language");
+    let second = language_process(&world, command, "1s", folder.path());
+    with_program(&world, command, "1s", async || world.are("done", 8).await).await;
+    drop(second);
+    let attempts = "SELECT count(*) FROM inbox.message WHERE attempt = 2";
+    assert_eq!(number(&world.client, attempts).await, 8);
+    world.invariants(8).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn work_that_waits_in_line_in_python_loses_no_attempt() {
+    if let Some(folder) = installed("python").await {
+        in_line(&[
+            folder.join("venv/bin/python"),
+            examples().join("consumer.py"),
+        ])
+        .await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn work_that_waits_in_line_in_node_loses_no_attempt() {
+    if let Some(folder) = installed("node").await {
+        in_line(&["node".into(), folder.join("node/consumer.mjs")]).await;
+    }
 }

@@ -17,7 +17,7 @@ use crate::support::rabbit::Rabbit;
 use crate::world::{Counts, World, result};
 
 /// The port of a URL `scheme://user@host:port/…`.
-fn port_of(url: &str) -> u16 {
+pub fn port_of(url: &str) -> u16 {
     let authority = url
         .split("://")
         .nth(1)

@@ -8,6 +8,7 @@ mod consuming;
 mod entries;
 mod examples;
 mod faults;
+mod malformed;
 mod operating;
 mod order;
 mod poison;

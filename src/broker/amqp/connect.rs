@@ -20,6 +20,7 @@ use tokio::net::TcpStream;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
 
+use super::readable::{self, Readable};
 use super::socket::{self, ShutOnDrop};
 use super::{tls, whole_seconds};
 use crate::broker::BrokerError;
@@ -120,7 +121,8 @@ async fn handshake(
     stream: Stream,
     ended: oneshot::Sender<()>,
 ) -> lapin::Result<Connection> {
-    let prepared = Mutex::new(Some(stream));
+    let readable = AsyncTcpStream::Plain(Readable::new(stream));
+    let prepared = Mutex::new(Some(readable));
     let hand_over = async move |_, _| {
         let _ended = &ended;
         let mut stream = prepared.lock().unwrap_or_else(PoisonError::into_inner);
@@ -129,8 +131,13 @@ async fn handshake(
             .take()
             .ok_or_else(|| io::Error::from(io::ErrorKind::NotConnected).into())
     };
-    let runtime = lapin::runtime::default_runtime()?;
-    Connection::connector(uri(endpoint), runtime, hand_over, options(endpoint)).await
+    Connection::connector(
+        uri(endpoint),
+        readable::runtime(),
+        hand_over,
+        options(endpoint),
+    )
+    .await
 }
 
 /// Holds no login: lapin's URI types print the password. [`Credentials`] is asked for it.

@@ -74,6 +74,7 @@ fn consumer() -> Vec<String> {
         "pass_on(text, text)",
         "take_up(text, text, interval, integer)",
         "claim(text, text, interval, bytea, jsonb, jsonb, text, text, text, integer)",
+        "refuse(text, text, bytea, text, jsonb, jsonb, text, text)",
         "due(text, integer, interval)",
         "hold(text, text, uuid)",
         "renew(text, text, uuid, interval)",

@@ -112,7 +112,7 @@ const MESSAGE: ExpectedTable = ExpectedTable {
         ExpectedIndex {
             columns: &[
                 "consumer",
-                "ordering_key",
+                "hashtextextended(ordering_key, (0)::bigint)",
                 "state",
                 "received_at",
                 "message_id",
@@ -181,7 +181,7 @@ const BESIDE: [ExpectedTable; 3] = [
 ];
 
 /// The functions with their arguments as the catalog shows them.
-pub const FUNCTIONS: [(&str, &str); 16] = [
+pub const FUNCTIONS: [(&str, &str); 17] = [
     (
         "configure",
         "consumer text, max_attempts integer, retry_initial interval, retry_multiplier double precision, retry_max_delay interval, retry_jitter double precision, done_retention interval, replay_window interval",
@@ -196,6 +196,10 @@ pub const FUNCTIONS: [(&str, &str); 16] = [
     (
         "claim",
         "consumer text, message_id text, lease interval, payload bytea, headers jsonb, properties jsonb, exchange text, routing_key text, ordering_key text, max_attempts integer",
+    ),
+    (
+        "refuse",
+        "consumer text, message_id text, payload bytea, reason text, headers jsonb, properties jsonb, exchange text, routing_key text",
     ),
     ("due", "consumer text, \"limit\" integer, lease interval"),
     ("hold", "consumer text, message_id text, owner uuid"),
