@@ -126,7 +126,7 @@ fn tell(
         if rows == 0 {
             writeln!(
                 out,
-                "None of the rows that are kept was sent since then, and fits; see outbox.retention."
+                "No row that is still kept (outbox.retention) was sent since then and fits."
             )?;
         }
     }

@@ -34,6 +34,7 @@ mod reload;
 mod resend;
 mod retention;
 mod session;
+mod standby;
 mod status;
 mod supervisor;
 mod wake;

@@ -37,7 +37,12 @@ pub(super) async fn run(
         return Ok(Exit::Done);
     }
     if entries.is_empty() {
-        writeln!(out, "No row in quarantine fits.")?;
+        let none = if selection.is_everything() {
+            "Nothing is in quarantine."
+        } else {
+            "No row in quarantine fits."
+        };
+        writeln!(out, "{none}")?;
         return Ok(Exit::Done);
     }
     let title = match owner {
