@@ -7,15 +7,21 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod cost;
 mod figure;
 mod hot_key;
+mod idle;
 mod inside;
+mod memory;
 mod poll;
 mod publication;
+mod replicas;
 mod report;
+mod restart;
 mod stage;
 mod take_over;
 mod tax;
+mod timeline;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -64,6 +70,16 @@ enum Measure {
     HotKey,
     /// How long rows wait when a replica is killed
     TakeOver,
+    /// The most memory a relay takes
+    Memory,
+    /// A relay that is started with a backlog
+    Restart,
+    /// Two and four relays beside one
+    Replicas,
+    /// Write-ahead log, dead tuples and statements of a message
+    Cost,
+    /// A relay that has nothing to do, its start, and its program's size
+    Idle,
 }
 
 impl Measure {
@@ -73,6 +89,11 @@ impl Measure {
             Self::Poll => poll::measure(scale).await,
             Self::HotKey => hot_key::measure(scale).await,
             Self::TakeOver => take_over::measure(scale).await,
+            Self::Memory => memory::measure(scale).await,
+            Self::Restart => restart::measure(scale).await,
+            Self::Replicas => replicas::measure(scale).await,
+            Self::Cost => cost::measure(scale).await,
+            Self::Idle => idle::measure(scale).await,
         }
     }
 }
@@ -111,10 +132,10 @@ mod tests {
 
     /// The smallest of everything: that it measures, not what.
     #[tokio::test]
-    async fn a_measure_brings_figures_of_every_round() {
+    async fn a_measure_brings_figures_with_their_runs() {
         let scale = Scale {
             rows: 1_000,
-            rounds: 2,
+            rounds: 1,
             span: Duration::from_secs(1),
         };
         let figures = poll::measure(&scale).await;
@@ -124,7 +145,7 @@ mod tests {
         for figure in figures {
             for runs in ["runs", "beside_runs"] {
                 let runs = figure[runs].as_array().expect("a list");
-                assert_eq!(runs.len(), 2, "{figure}");
+                assert_eq!(runs.len(), 1, "{figure}");
                 assert!(runs.iter().all(|run| run.as_f64() > Some(0.0)), "{figure}");
             }
         }

@@ -12,6 +12,8 @@ use outbox_relay::store::postgres::{PgStore, Waits};
 use tokio_postgres::Client;
 
 use crate::support::postgres::{Options, Postgres};
+use crate::support::rabbit::vhost;
+use crate::support::scene::Scene;
 
 /// The queue that everything goes to, through the default exchange.
 pub const QUEUE: &str = "orders";
@@ -112,4 +114,16 @@ pub async fn mark(client: &Client) {
         marked.expect(mark);
         from += PORTION;
     }
+}
+
+/// An outbox on this server, a quorum queue that keeps the last messages only, and relays with
+/// all settings at their defaults.
+pub async fn scene(server: &Postgres) -> Scene {
+    let database = server.create_database().await;
+    let mut scene = Scene::on(database.url.clone(), vhost().await).await;
+    scene.keep(database);
+    scene.set("RELAY__LEASE", "15s");
+    scene.set("LOG__LEVEL", "warn");
+    scene.queues.rolling(QUEUE, 10_000).await;
+    scene
 }

@@ -37,11 +37,7 @@ pub async fn measure(scale: &Scale) -> Vec<Figure> {
     let server = server(&[]).await;
     let database = server.create_database().await;
     relay::migrate(&database.url).await;
-    let bare = relay::Settings::default().with("OUTBOX_RELAY__OUTBOX__SCHEMA", "bare");
-    let migrated = relay::run(&bare, &["migrate", "--database-url", &database.url]).await;
-    assert!(migrated.0.success(), "{:?}", migrated.1);
-    let client = database.connect().await;
-    run(&client, STRIP).await;
+    make_bare(&database.url, &database.connect().await).await;
     let (mut bare, mut stopped, mut awake, mut sent) = (vec![], vec![], vec![], vec![]);
     for round in 0..scale.rounds {
         // Nobody is always the first on a disk that has rested.
@@ -81,10 +77,19 @@ pub async fn measure(scale: &Scale) -> Vec<Figure> {
     ]
 }
 
+/// Makes the same table with nothing but its primary key: `bare.message`.
+pub async fn make_bare(url: &str, client: &Client) {
+    let bare = relay::Settings::default().with("OUTBOX_RELAY__OUTBOX__SCHEMA", "bare");
+    let (status, output) = relay::run(&bare, &["migrate", "--database-url", url]).await;
+    assert!(status.success(), "{}", output.join("\n"));
+    run(client, STRIP).await;
+}
+
 /// Rows inserted a second.
 async fn alone(database: &Database, relation: &str, span: Duration) -> f64 {
     clean(database).await;
-    insert(database, relation, span).await
+    let (rows, seconds) = insert(database, relation, span).await;
+    rows / seconds
 }
 
 /// Rows inserted, and rows confirmed meanwhile, a second.
@@ -104,11 +109,11 @@ async fn beside_a_relay(database: &Database, span: Duration) -> (f64, f64) {
     });
     let relay = Inside::start(store(&database.url), broker, &target("amqp://localhost"));
     relay.ready().await;
-    let rate = insert(database, "outbox.message", span).await;
-    let confirmed = relay.confirmed() as f64 / span.as_secs_f64();
+    let (rows, seconds) = insert(database, "outbox.message", span).await;
+    let confirmed = relay.confirmed() as f64;
     relay.stop().await;
     emptying.abort();
-    (rate, confirmed)
+    (rows / seconds, confirmed / seconds)
 }
 
 /// What the run before left behind is not the next one's to carry.
@@ -119,8 +124,8 @@ async fn clean(database: &Database) {
     }
 }
 
-/// Rows inserted a second, for so long.
-async fn insert(database: &Database, relation: &str, span: Duration) -> f64 {
+/// Inserts for so long: rows, and seconds.
+async fn insert(database: &Database, relation: &str, span: Duration) -> (f64, f64) {
     let (over, start) = (
         Arc::new(AtomicBool::new(false)),
         Arc::new(Barrier::new(WRITERS + 1)),
@@ -147,7 +152,7 @@ async fn insert(database: &Database, relation: &str, span: Duration) -> f64 {
     while let Some(written) = writers.join_next().await {
         rows += written.expect("no panic");
     }
-    rows as f64 / Clock.now().since(begun).as_secs_f64()
+    (rows as f64, Clock.now().since(begun).as_secs_f64())
 }
 
 /// How many rows this writer has committed when the time is over.

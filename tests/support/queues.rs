@@ -104,6 +104,14 @@ impl Queues {
         self.declare(name, &arguments).await;
     }
 
+    /// A durable quorum queue that keeps so many messages and drops older ones, for whoever wants
+    /// nothing of it but confirms.
+    pub async fn rolling(&self, name: &str, length: u32) {
+        let length = AMQPValue::LongLongInt(length.into());
+        let arguments = [("x-queue-type", text("quorum")), ("x-max-length", length)];
+        self.declare(name, &arguments).await;
+    }
+
     /// A durable classic queue, which takes less to set up.
     pub async fn classic(&self, name: &str) {
         self.declare(name, &[]).await;
