@@ -190,6 +190,38 @@ fn cpu_seconds(relay: &Relay) -> f64 {
     spent.sum()
 }
 
+/// Of a few rows the server would plan each settlement anew.
+#[tokio::test]
+async fn settlements_are_not_planned_again_and_again() {
+    let server = Postgres::start_with(Options {
+        settings: vec![
+            ("shared_preload_libraries", "pg_stat_statements".to_owned()),
+            ("pg_stat_statements.track_planning", "on".to_owned()),
+        ],
+        ..Options::default()
+    })
+    .await;
+    let database = server.create_database().await;
+    let scene = Scene::on(database.url.clone(), rabbit::vhost().await).await;
+    scene.run("CREATE EXTENSION pg_stat_statements").await;
+    let relay = scene.ready_relay().await;
+    for _ in 0..20 {
+        scene.flows(Draft::to(QUEUE)).await;
+    }
+    relay.stop().await;
+    let counted = |what: &str| {
+        format!(
+            "SELECT sum({what})::bigint FROM pg_stat_statements WHERE query LIKE 'WITH target%SET sent_at%'"
+        )
+    };
+    let (calls, plans): (i64, i64) = (
+        scene.ask(&counted("calls")).await,
+        scene.ask(&counted("plans")).await,
+    );
+    assert_eq!(calls, 20);
+    assert!(plans <= 1, "{plans} plans");
+}
+
 /// F47, a tenth of it: bodies of many times the budget pass through.
 #[tokio::test]
 async fn large_bodies_pass_within_the_memory_budget() {
