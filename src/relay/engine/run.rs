@@ -19,7 +19,7 @@ use super::start::Outlets;
 use super::tenure::Tenure;
 use super::{Relay, Settings};
 use crate::broker::{Broker, ChannelLost};
-use crate::message::RowId;
+use crate::message::{Publication, RowId};
 use crate::relay::rules::{
     ChannelNo, Flow, Leases, Partition, Reading, SettleReport, Settlement, Standing, Verdict,
 };
@@ -170,22 +170,7 @@ impl Engine {
     fn carry_out(&mut self, now: Moment) {
         self.health.turn(now);
         self.tenure.turn(&mut self.flow, now);
-        let fence = self.flow.fence();
-        for (no, publications) in self.flow.publications(now) {
-            self.flights.take_off(&publications, now);
-            let batch = Batch {
-                publications,
-                fence,
-            };
-            let sent = match self.channels.get(&no) {
-                Some(channel) => channel.send(batch).map_err(|error| error.0),
-                None => Err(batch),
-            };
-            if let Err(batch) = sent {
-                let ids = batch.ids();
-                self.undelivered.entry(no).or_default().extend(ids);
-            }
-        }
+        let publications = self.flow.publications(now);
         let settlements = self.flow.take_settlements();
         if !settlements.is_empty() {
             self.unsettled += settlements.len();
@@ -201,6 +186,29 @@ impl Engine {
         self.observer.standing(&self.flow.standing());
         if self.flow.wants_reader(now) {
             self.outlets.nudge.notify_one();
+        }
+        // Last, so that channels run first: a task that was woken is the next one on this thread
+        // (tokio's slot for it), unless another is woken after it. A confirm's successor waits
+        // for this, a settlement has time.
+        self.hand_out(publications, now);
+    }
+
+    fn hand_out(&mut self, publications: Vec<(ChannelNo, Vec<Arc<Publication>>)>, now: Moment) {
+        let fence = self.flow.fence();
+        for (no, publications) in publications {
+            self.flights.take_off(&publications, now);
+            let batch = Batch {
+                publications,
+                fence,
+            };
+            let sent = match self.channels.get(&no) {
+                Some(channel) => channel.send(batch).map_err(|error| error.0),
+                None => Err(batch),
+            };
+            if let Err(batch) = sent {
+                let ids = batch.ids();
+                self.undelivered.entry(no).or_default().extend(ids);
+            }
         }
     }
 
