@@ -76,11 +76,21 @@ impl Inside {
         }
     }
 
+    /// Measures what comes from now on.
+    pub fn begin_anew(&self) {
+        *self.counter.seen() = Seen::default();
+    }
+
     /// From the beginning of the first read that brought rows to the last confirm.
     pub fn took(&self) -> Duration {
         let seen = self.counter.seen();
         let (began, last) = (seen.began, seen.last);
         last.expect("a confirm").since(began.expect("a read"))
+    }
+
+    /// How long publications waited for their confirms, added up.
+    pub fn under_way(&self) -> Duration {
+        self.counter.seen().under_way
     }
 
     /// Drains it.
@@ -99,6 +109,7 @@ impl Inside {
 struct Seen {
     began: Option<Moment>,
     last: Option<Moment>,
+    under_way: Duration,
 }
 
 struct Counter {
@@ -128,12 +139,15 @@ impl Observer for Counter {
         }
     }
 
+    fn published(&self, _exchange: &str, _fate: Fate, took: Duration) {
+        self.seen().under_way += took;
+    }
+
     fn delivered(&self, _row: RowId, _since_written: Duration) {
         self.seen().last = Some(Clock.now());
         self.count.send_modify(|count| *count += 1);
     }
 
-    fn published(&self, _exchange: &str, _fate: Fate, _took: Duration) {}
     fn settled(&self, _took: Duration) {}
     fn removed(&self, _rows: usize) {}
     fn retried(&self, _reason: ReasonClass) {}
