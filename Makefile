@@ -40,6 +40,7 @@ bench: ## figures: insert tax, polls, hot key … (BENCH=--help lists them); som
 lint: $(CARGO_DENY) ## format, clippy, documentation, dependencies
 	cargo fmt --check
 	cargo clippy --locked --all-targets -- -D warnings
+	cargo clippy --locked --no-default-features --lib --example payments --example emails -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --locked --no-deps
 	$(CARGO_DENY) --all-features --locked check bans licenses sources
 
