@@ -25,6 +25,8 @@ pub enum Backlog {
     HeldBack,
     /// Rows that are due.
     Due,
+    /// Rows whose fate is decided and not yet written down, and no others.
+    Unmarked,
 }
 
 /// The engine's word about itself.
@@ -90,10 +92,12 @@ impl Health {
             let due = match (backlog, condition.due) {
                 (Backlog::Nothing, _) => Due::Nothing,
                 (Backlog::HeldBack, _) => Due::HeldBack,
-                (Backlog::Due, Due::Since(since)) => Due::Since(since),
-                (Backlog::Due, Due::Unknown | Due::Nothing | Due::HeldBack) => Due::Since(now),
+                (Backlog::Due, due) => Due::Since(due.since().unwrap_or(now)),
+                (Backlog::Unmarked, due) => Due::Unmarked(due.since().unwrap_or(now)),
             };
-            let changed = condition.due != due;
+            // Between these it goes to and fro all the time: that wakes nobody.
+            let still_due = condition.due.since().is_some() && due.since().is_some();
+            let changed = condition.due != due && !still_due;
             condition.due = due;
             changed
         });

@@ -62,6 +62,18 @@ pub enum Due {
     HeldBack,
     /// Some have been, without a break, since then.
     Since(Moment),
+    /// The same, and of all that is known the fate is decided and not yet written down.
+    Unmarked(Moment),
+}
+
+impl Due {
+    /// Since when rows have been due, if they are.
+    pub(super) fn since(self) -> Option<Moment> {
+        match self {
+            Self::Since(since) | Self::Unmarked(since) => Some(since),
+            Self::Unknown | Self::Nothing | Self::HeldBack => None,
+        }
+    }
 }
 
 /// What the engine last said about itself.
@@ -200,10 +212,11 @@ fn progress(condition: &Condition, now: Moment) -> Component {
         }
         Due::Nothing => return Component::new(true, "idle", "nothing is due"),
         Due::HeldBack => return Component::new(true, "waiting", HELD_BACK),
+        Due::Unmarked(since) => return moving(condition.progressed, since, now, UNMARKED),
         Due::Since(since) => since,
     };
     match condition.broker {
-        Broker::Connected => moving(condition.progressed, since, now),
+        Broker::Connected => moving(condition.progressed, since, now, UNCONFIRMED),
         Broker::Blocked(_) => {
             let reason = "rows are due and wait until the broker unblocks the connection";
             Component::new(false, "halted", reason)
@@ -214,18 +227,20 @@ fn progress(condition: &Condition, now: Moment) -> Component {
     }
 }
 
-fn moving(progressed: Option<Moment>, due_since: Moment, now: Moment) -> Component {
+const UNCONFIRMED: &str = "rows are due, and none was confirmed";
+
+/// Only these keep a settlement from being written for long while the session stands.
+const UNMARKED: &str = "rows were sent or given up, and could not be marked: somebody holds them \
+     locked, or the database refuses them (see the log)";
+
+fn moving(progressed: Option<Moment>, due_since: Moment, now: Moment, what: &str) -> Component {
     let waiting_since = progressed.map_or(due_since, |p| p.max(due_since));
     let waiting = now.since(waiting_since);
     if waiting <= PATIENCE {
         return Component::new(true, "progressing", "");
     }
     let seconds = waiting.as_secs();
-    Component::new(
-        false,
-        "stuck",
-        format!("rows are due, and none was confirmed for {seconds} s"),
-    )
+    Component::new(false, "stuck", format!("{what}, for {seconds} s"))
 }
 
 #[cfg(test)]
@@ -331,7 +346,13 @@ mod tests {
         assert!(blamed(&condition, at(160)).is_empty());
         assert_eq!(blamed(&condition, at(161)), ["progress"]);
         let reason = readiness(&condition, at(175)).progress.reason;
-        assert_eq!(reason, "rows are due, and none was confirmed for 75 s");
+        assert_eq!(reason, "rows are due, and none was confirmed, for 75 s");
+        condition.due = Due::Unmarked(at(100));
+        let reason = readiness(&condition, at(175)).progress.reason;
+        assert!(
+            reason.contains("locked") && reason.ends_with("75 s"),
+            "{reason}"
+        );
         condition.progressed = Some(at(150));
         assert!(blamed(&condition, at(210)).is_empty());
         assert_eq!(blamed(&condition, at(211)), ["progress"]);

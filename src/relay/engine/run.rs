@@ -9,6 +9,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::{info, warn};
 
+use super::backlog::backlog;
 use super::channel::Batch;
 use super::event::{Event, Events, tell};
 use super::flights::Flights;
@@ -24,7 +25,7 @@ use crate::relay::rules::{
     ChannelNo, Flow, Leases, Partition, Reading, SettleReport, Settlement, Standing, Verdict,
 };
 use crate::runtime::readiness::{Broker as BrokerHealth, Database, Role};
-use crate::runtime::{Backlog, Clock, Health, Jitter, Moment};
+use crate::runtime::{Clock, Health, Jitter, Moment};
 use crate::store::{Store, StoreError};
 
 /// Events taken in before the next decisions.
@@ -373,18 +374,6 @@ impl Engine {
             &self.reader
         };
         self.health.database(worse.clone());
-    }
-}
-
-/// What is left to send after a read. A destination that refuses is no fault of the relay's, and is
-/// not said to be idleness either.
-fn backlog(standing: Standing) -> Backlog {
-    if !standing.nothing_due {
-        Backlog::Due
-    } else if standing.closed_gates > 0 || standing.blocked_keys > 0 {
-        Backlog::HeldBack
-    } else {
-        Backlog::Nothing
     }
 }
 

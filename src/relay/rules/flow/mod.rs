@@ -64,6 +64,8 @@ pub struct Standing {
     pub in_flight: usize,
     /// In memory and still wanting something.
     pub open: usize,
+    /// Of these: decided, and not yet written down.
+    pub settling: usize,
     /// Bytes of bodies in memory.
     pub buffered_bytes: usize,
     /// Gates that are closed.
@@ -308,6 +310,7 @@ impl Flow {
         Standing {
             in_flight: self.channels.in_flight(),
             open,
+            settling: self.ledger.settling(),
             buffered_bytes: self.ledger.buffered_bytes(),
             closed_gates: self.gates.closed(),
             blocked_keys: self.lanes.blocked_keys(),
