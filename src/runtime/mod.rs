@@ -6,6 +6,7 @@
 pub mod backoff;
 pub mod clock;
 pub mod health;
+pub mod map;
 pub mod moment;
 pub mod readiness;
 pub mod shutdown;
@@ -13,5 +14,6 @@ pub mod shutdown;
 pub use backoff::{Jitter, RetryPolicy};
 pub use clock::Clock;
 pub use health::{Backlog, Health};
+pub use map::{Map, Set};
 pub use moment::Moment;
 pub use shutdown::Shutdown;

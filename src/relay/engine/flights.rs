@@ -1,25 +1,24 @@
 //! Publications under way, for telling how long they took. Decides nothing.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::SystemTime;
 
 use super::observer::{Fate, Observer};
 use crate::broker::Outcome;
 use crate::message::{Publication, RowId};
-use crate::runtime::Moment;
+use crate::runtime::{Map, Moment};
 
 /// What was handed to channels and has not met its fate.
 pub(super) struct Flights {
     observer: Arc<dyn Observer>,
-    under_way: HashMap<RowId, (Arc<Publication>, Moment)>,
+    under_way: Map<RowId, (Arc<Publication>, Moment)>,
 }
 
 impl Flights {
     pub(super) fn new(observer: Arc<dyn Observer>) -> Self {
         Self {
             observer,
-            under_way: HashMap::new(),
+            under_way: Map::default(),
         }
     }
 

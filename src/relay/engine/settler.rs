@@ -7,7 +7,6 @@
 //! holds locked are tried again later, apart from the others. A batch that the database refuses
 //! is taken apart until only what it refuses is left over.
 
-use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,7 +21,7 @@ use super::observer::{Connections, Observer, Server};
 use super::retry::{Attempts, pause};
 use super::upkeep::Upkeep;
 use crate::relay::rules::{PartitionSet, Settlement, Take, Ticket};
-use crate::runtime::{Clock, Moment};
+use crate::runtime::{Clock, Moment, Set};
 use crate::store::{Settler, Store, StoreError};
 
 /// Rows of one settlement at the most.
@@ -289,7 +288,7 @@ async fn write_down<T: Settler>(
             Ok(report) => {
                 observer.settled(Clock.now().since(begun));
                 busy = 0;
-                let locked: HashSet<Ticket> = report.locked.iter().copied().collect();
+                let locked: Set<Ticket> = report.locked.iter().copied().collect();
                 desk.later
                     .extend(batch.into_iter().filter(|s| locked.contains(&s.ticket)));
                 events.report(Event::Settled(report));

@@ -6,10 +6,9 @@
 //! and belongs to a lane that is catching up. Because news and page of a read come from one
 //! snapshot, a row is never delivered ahead of one that was committed before it.
 
-use std::collections::HashSet;
-
 use super::lane::Shelf;
 use super::{Lane, Partition, PartitionSet, Position, Reading, Tenet, holds};
+use crate::runtime::Set;
 
 /// A walk over the pending rows by ascending id.
 #[derive(Debug)]
@@ -23,9 +22,9 @@ pub(super) struct Pass {
     /// All lanes of these partitions are catching up.
     scope: PartitionSet,
     /// These lanes are catching up, too.
-    catching: HashSet<Lane>,
+    catching: Set<Lane>,
     /// Lanes whose rows this pass was begun for; `None` if only the end will do.
-    targets: Option<HashSet<Lane>>,
+    targets: Option<Set<Lane>>,
 }
 
 /// What of a reading moves the coverage on.
@@ -51,7 +50,7 @@ impl From<&Reading> for Step {
 struct Wanted {
     after: i64,
     scope: PartitionSet,
-    targets: Option<HashSet<Lane>>,
+    targets: Option<Set<Lane>>,
 }
 
 /// How far the outbox has been seen.
@@ -113,7 +112,7 @@ impl Coverage {
                 }
             }
             Some(_) | None => {
-                let targets = Some(HashSet::from([lane]));
+                let targets = Some(Set::from_iter([lane]));
                 self.want(shelf.from - 1, PartitionSet::NONE, targets);
             }
         }
@@ -125,7 +124,7 @@ impl Coverage {
         pass.is_some_and(|pass| shelf.pass < pass.no && pass.start < shelf.from)
     }
 
-    fn want(&mut self, after: i64, scope: PartitionSet, targets: Option<HashSet<Lane>>) {
+    fn want(&mut self, after: i64, scope: PartitionSet, targets: Option<Set<Lane>>) {
         let Some(wanted) = &mut self.wanted else {
             self.wanted = Some(Wanted {
                 after,
@@ -163,7 +162,7 @@ impl Coverage {
                 start,
                 cursor,
                 scope,
-                catching: HashSet::new(),
+                catching: Set::default(),
                 targets,
             });
         }
@@ -236,7 +235,7 @@ impl Coverage {
         let pass = self.pass.as_mut()?;
         if let Some(walked_to) = walked_to {
             pass.cursor = pass.cursor.max(walked_to);
-            let pointless = pass.targets.as_ref().is_some_and(HashSet::is_empty);
+            let pointless = pass.targets.as_ref().is_some_and(Set::is_empty);
             if pointless && pass.catching.is_empty() {
                 self.pass = None;
             }
@@ -258,7 +257,7 @@ impl Coverage {
             start: delivered,
             cursor: delivered,
             scope: PartitionSet::NONE,
-            catching: HashSet::new(),
+            catching: Set::default(),
             targets: None,
         });
         pass.cursor = pass.cursor.min(delivered);

@@ -5,14 +5,13 @@
 //! others are kept in memory: it comes back as due, they when the gate opens. A dead exchange
 //! with a million rows so costs an id.
 
-use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::Duration;
 
 use super::Pause;
 use super::lane::destination_hash;
 use crate::message::RowId;
-use crate::runtime::Moment;
+use crate::runtime::{Map, Moment};
 
 /// The gates a row has to pass: its exchange's and its destination's. They stand for names
 /// within this process only and are never stored.
@@ -97,10 +96,10 @@ const EVERYTHING: u64 = 0;
 /// All gates that are closed or barred; every other is open.
 #[derive(Debug, Default)]
 pub(super) struct Gates {
-    closed: HashMap<u64, Closed>,
+    closed: Map<u64, Closed>,
     /// Gates before exchanges that an operator paused. Nobody knocks at these. The lowest row
     /// not kept in memory because of each.
-    barred: HashMap<u64, Option<i64>>,
+    barred: Map<u64, Option<i64>>,
 }
 
 impl Gates {

@@ -1,10 +1,11 @@
 //! Lanes: what order and holding back apply to.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use super::{Partition, PartitionSet};
 use crate::message::RowId;
+use crate::runtime::Map;
 
 /// All rows of one ordering key, or all rows without one that go to one destination.
 ///
@@ -117,9 +118,9 @@ impl Waiting {
 #[derive(Debug, Default)]
 pub(super) struct Lanes {
     /// Ordered lanes with rows in memory.
-    waiting: HashMap<Lane, Waiting>,
+    waiting: Map<Lane, Waiting>,
     /// Lanes held back without a row in memory; kept small, there may be hundreds of thousands.
-    parked: HashMap<Lane, Shelf>,
+    parked: Map<Lane, Shelf>,
 }
 
 impl Lanes {

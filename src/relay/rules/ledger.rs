@@ -1,11 +1,11 @@
 //! The rows in memory, each in exactly one state, and the room they take.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use super::{ChannelNo, Lane, Partition, PartitionSet, Tenet, Ticket, holds};
 use crate::message::{OutboxRow, Publication, RowId};
-use crate::runtime::Moment;
+use crate::runtime::{Map, Moment};
 
 /// What a row in memory is doing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -102,7 +102,7 @@ impl Entry {
 /// All rows in memory.
 #[derive(Default)]
 pub(super) struct Ledger {
-    entries: HashMap<RowId, Entry>,
+    entries: Map<RowId, Entry>,
     /// Settled rows in the order of their settlement, with the read that must pass.
     leaving: VecDeque<(u64, RowId)>,
     buffered_bytes: usize,

@@ -33,6 +33,9 @@ const HORIZON: &str = "'9999-01-01'::timestamptz";
 const HASH: &str = "CASE WHEN ordering_key IS NULL THEN pg_catalog.hashint8extended(id, 0) \
      ELSE pg_catalog.hashtextextended(ordering_key, 0) END";
 
+/// The owned partitions: read from their text once, not for each row.
+const OWNED: &str = "(SELECT $4::text::bit(256))";
+
 /// Columns that every part brings.
 fn columns() -> String {
     format!(
@@ -60,7 +63,7 @@ pub(super) fn read(outbox: &Outbox, shape: &Shape, successors: Successors) -> St
            LEAST(GREATEST(created_at, {BEGINNING}), {HORIZON}), attempts, hash, \
            CASE WHEN part = {DUE_RETRY} THEN retry_at WHEN part = {DUE_AVAILABLE} THEN available_at END, \
            part = {HEAD} OR ((available_at IS NULL OR available_at <= pg_catalog.statement_timestamp()) \
-             AND pg_catalog.get_bit($4::text::bit(256), (hash & 255)::int) = 1), \
+             AND pg_catalog.get_bit({OWNED}, (hash & 255)::int) = 1), \
            CASE WHEN retry_at > pg_catalog.statement_timestamp() THEN \
              EXTRACT(epoch FROM LEAST(retry_at, {HORIZON}) - pg_catalog.statement_timestamp())::float8 END, \
            EXTRACT(epoch FROM pg_catalog.statement_timestamp() \
@@ -131,7 +134,7 @@ fn news(relation: &str) -> String {
          ) AS news \
          WHERE id + 0 <= $3 \
            AND (available_at IS NULL OR available_at <= pg_catalog.statement_timestamp()) \
-           AND pg_catalog.get_bit($4::text::bit(256), (hash & 255)::int) = 1 \
+           AND pg_catalog.get_bit({OWNED}, (hash & 255)::int) = 1 \
          ORDER BY id LIMIT $5"
     )
 }

@@ -255,10 +255,10 @@ fn reading(
             news.push(line.found()?);
         }
     }
-    let page = part(PAGE).filter(|line| line.usable);
-    let page = page.map(Line::found).collect::<Result<_, _>>()?;
+    let walked = part(PAGE).count();
+    let page = usable(part(PAGE), walked)?;
     let last = part(PAGE).map(|line| line.id).max();
-    let full = part(PAGE).count() == request.page_limit;
+    let full = walked == request.page_limit;
     let after = request.page_after.filter(|_| full);
     let walked_to = after.map(|after| last.unwrap_or(after));
     let mut due = Vec::new();
@@ -295,6 +295,18 @@ fn reading(
         orphans: false,
         pauses: Vec::new(),
     })
+}
+
+/// Those that may be sent now, and by us. At most so many: the list grows in one step.
+fn usable<'a>(
+    lines: impl Iterator<Item = &'a Line>,
+    most: usize,
+) -> Result<Vec<Found>, StoreError> {
+    let mut rows = Vec::with_capacity(most);
+    for line in lines.filter(|line| line.usable) {
+        rows.push(line.found()?);
+    }
+    Ok(rows)
 }
 
 /// Takes rows that fell due, and tells up to where, and whether there are more.

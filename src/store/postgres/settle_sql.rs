@@ -43,16 +43,23 @@ fn own_target(outbox: &Outbox, shape: &Shape, token: u8, partitions: u8) -> Stri
     )
 }
 
+/// All of them in one row: a row for each would cost both sides more than writing it.
+const ALL: &str = "SELECT pg_catalog.array_agg(id)";
+
 /// $1 ids. Returns those written.
 pub(super) fn sent(outbox: &Outbox, shape: &Shape, on_sent: OnSent) -> String {
     let (target, relation) = (target(outbox, shape), outbox.quoted());
     match on_sent {
         OnSent::Mark => format!(
-            "{target} UPDATE {relation} AS m SET sent_at = pg_catalog.clock_timestamp() \
-             FROM target WHERE m.id = target.id RETURNING m.id"
+            "{target}, written AS (\
+               UPDATE {relation} AS m SET sent_at = pg_catalog.clock_timestamp() \
+               FROM target WHERE m.id = target.id RETURNING m.id) \
+             {ALL} FROM written"
         ),
         OnSent::Delete => format!(
-            "{target} DELETE FROM {relation} AS m USING target WHERE m.id = target.id RETURNING m.id"
+            "{target}, written AS (\
+               DELETE FROM {relation} AS m USING target WHERE m.id = target.id RETURNING m.id) \
+             {ALL} FROM written"
         ),
     }
 }
@@ -63,10 +70,12 @@ pub(super) fn retry(outbox: &Outbox, shape: &Shape) -> String {
     let (target, relation) = (own_target(outbox, shape, 5, 6), outbox.quoted());
     format!(
         "{target}, news AS (SELECT * FROM unnest($1::bigint[], $2::float8[], $3::int[], $4::text[]) \
-           AS news (id, delay, attempts, error)) \
-         UPDATE {relation} AS m SET attempts = news.attempts, last_error = news.error, \
-           retry_at = pg_catalog.clock_timestamp() + pg_catalog.make_interval(secs => news.delay) \
-         FROM target JOIN news USING (id) WHERE m.id = target.id RETURNING m.id"
+           AS news (id, delay, attempts, error)), \
+         written AS (\
+           UPDATE {relation} AS m SET attempts = news.attempts, last_error = news.error, \
+             retry_at = pg_catalog.clock_timestamp() + pg_catalog.make_interval(secs => news.delay) \
+           FROM target JOIN news USING (id) WHERE m.id = target.id RETURNING m.id) \
+         {ALL} FROM written"
     )
 }
 
@@ -98,10 +107,12 @@ pub(super) fn quarantine(outbox: &Outbox, shape: &Shape) -> String {
         "{target}, why AS (SELECT * FROM unnest($1::bigint[], $2::text[], $3::text[], $6::int[]) \
            AS why (id, class, reason, counted)), \
          moved AS (DELETE FROM {relation} AS m USING target WHERE m.id = target.id RETURNING m.*), \
-         whole AS (SELECT {columns}, own.payload FROM moved AS own) \
-         INSERT INTO {quarantine} ({KEPT}, reason_class, reason, first_failed_at, last_failed_at) \
-         SELECT {kept}, why.class, why.reason, pg_catalog.clock_timestamp(), pg_catalog.clock_timestamp() \
-         FROM whole JOIN why USING (id) RETURNING id"
+         whole AS (SELECT {columns}, own.payload FROM moved AS own), \
+         written AS (\
+           INSERT INTO {quarantine} ({KEPT}, reason_class, reason, first_failed_at, last_failed_at) \
+           SELECT {kept}, why.class, why.reason, pg_catalog.clock_timestamp(), pg_catalog.clock_timestamp() \
+           FROM whole JOIN why USING (id) RETURNING id) \
+         {ALL} FROM written"
     )
 }
 
@@ -123,7 +134,7 @@ pub(super) fn rewrite_xids(outbox: &Outbox) -> String {
 /// $1 ids. Returns those that are still pending.
 pub(super) fn pending(outbox: &Outbox, shape: &Shape) -> String {
     format!(
-        "SELECT id FROM {} WHERE id = ANY ($1::bigint[]){}",
+        "{ALL} FROM {} WHERE id = ANY ($1::bigint[]){}",
         outbox.quoted(),
         shape.unsent()
     )

@@ -2,7 +2,6 @@
 //!
 //! A row that the application holds locked never stops the batch: it is skipped and told.
 
-use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use tokio_postgres::types::{ToSql, Type};
@@ -27,6 +26,7 @@ use crate::message::RowId;
 use crate::relay::rules::{
     Leases, PartitionSet, SettleReport, Settlement, Stretch, Swept, Take, Ticket, Verdict,
 };
+use crate::runtime::{Map, Set};
 use crate::store::{Announcement, Fault, Measures, Settler, StoreError};
 
 /// Settles an outbox over one session.
@@ -107,21 +107,23 @@ impl PgSettler {
         &self,
         statement: &Statement,
         parameters: &[&(dyn ToSql + Sync)],
-    ) -> Result<HashSet<i64>, StoreError> {
-        let rows = self.session.client.query(statement, parameters);
-        ids(&within(self.deadline, "settle rows", rows).await?)
+    ) -> Result<Set<i64>, StoreError> {
+        let row = self.session.client.query_one(statement, parameters);
+        let row = within(self.deadline, "settle rows", row).await?;
+        let ids: Option<Vec<i64>> = get(&row, 0)?;
+        Ok(ids.unwrap_or_default().into_iter().collect())
     }
 
-    async fn mark_sent(&self, batch: &Batch) -> Result<HashSet<i64>, StoreError> {
+    async fn mark_sent(&self, batch: &Batch) -> Result<Set<i64>, StoreError> {
         if batch.sent.is_empty() {
-            return Ok(HashSet::new());
+            return Ok(Set::default());
         }
         self.run(&self.sent, &[&batch.sent]).await
     }
 
-    async fn let_wait(&self, batch: &Batch) -> Result<HashSet<i64>, StoreError> {
+    async fn let_wait(&self, batch: &Batch) -> Result<Set<i64>, StoreError> {
         if batch.retry.is_empty() {
-            return Ok(HashSet::new());
+            return Ok(Set::default());
         }
         let Some(waits) = &self.waits else {
             let parameters: [&(dyn ToSql + Sync); 6] = [
@@ -137,7 +139,7 @@ impl PgSettler {
         let parameters: [&(dyn ToSql + Sync); 2] = [&batch.retry, &batch.delays];
         let rows = self.session.client.query(&self.retry, &parameters);
         let rows = within(self.deadline, "settle rows", rows).await?;
-        let attempts: HashMap<i64, i32> = batch
+        let attempts: Map<i64, i32> = batch
             .retry
             .iter()
             .copied()
@@ -160,9 +162,9 @@ impl PgSettler {
         }
     }
 
-    async fn move_away(&self, batch: &Batch) -> Result<HashSet<i64>, StoreError> {
+    async fn move_away(&self, batch: &Batch) -> Result<Set<i64>, StoreError> {
         if batch.unfit.is_empty() {
-            return Ok(HashSet::new());
+            return Ok(Set::default());
         }
         let counted = |id: &i64| self.waits.as_ref().map_or(0, |waits| waits.attempts(*id));
         let attempts: Vec<i32> = batch.unfit.iter().map(counted).collect();
@@ -319,7 +321,7 @@ async fn rewrite_xids(
     Ok(())
 }
 
-fn ids(rows: &[Row]) -> Result<HashSet<i64>, StoreError> {
+fn ids(rows: &[Row]) -> Result<Set<i64>, StoreError> {
     rows.iter().map(|row| get(row, 0)).collect()
 }
 
@@ -378,7 +380,7 @@ impl Batch {
 /// Of several waits of one row in a batch only the last counts.
 fn latest(settlements: &[Settlement]) -> Vec<&Settlement> {
     let wait = |s: &&Settlement| matches!(s.verdict, Verdict::RetryAt { .. });
-    let waits: HashMap<RowId, Ticket> = settlements
+    let waits: Map<RowId, Ticket> = settlements
         .iter()
         .filter(wait)
         .map(|s| (s.id, s.ticket))

@@ -15,7 +15,7 @@ pub use publish::Batches;
 pub use read::Request;
 pub use successors::BEHIND_QUARANTINED;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::channels::Channels;
@@ -25,7 +25,7 @@ use super::lane::Lanes;
 use super::ledger::{Hold, Ledger, State};
 use super::{Lane, PartitionSet, Settlement};
 use crate::message::{RowId, Rules};
-use crate::runtime::{Jitter, Moment, RetryPolicy};
+use crate::runtime::{Jitter, Map, Moment, RetryPolicy};
 
 /// What bounds the flow.
 #[derive(Clone, Debug)]
@@ -103,7 +103,7 @@ pub struct Flow {
     lanes: Lanes,
     gates: Gates,
     channels: Channels,
-    exchanges: HashMap<u64, Exchange>,
+    exchanges: Map<u64, Exchange>,
     /// Rows whose turn it is, first come first served.
     ready: VecDeque<RowId>,
     /// Rows whose body does not fit at the moment.
@@ -163,7 +163,7 @@ impl Flow {
             ledger: Ledger::default(),
             lanes: Lanes::default(),
             gates: Gates::default(),
-            exchanges: HashMap::new(),
+            exchanges: Map::default(),
             ready: VecDeque::new(),
             starved: VecDeque::new(),
             to_fetch: Vec::new(),
