@@ -3,22 +3,24 @@
 //! Types follow RabbitMQ's reading of AMQP 0-9-1, which differs from the specification's
 //! (<https://www.rabbitmq.com/docs/specification>, "AMQP 0-9-1 errata", field value types).
 
+use std::borrow::Cow;
 use std::fmt;
 
 /// A text of at most 255 bytes, AMQP's short string. It cannot be made longer: the client
 /// library panics on one that is.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct ShortText(String);
+pub struct ShortText(Cow<'static, str>);
 
 /// A text that is longer than a [`ShortText`] may be.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{bytes} bytes, and an AMQP short string holds at most {}",
+    "{} bytes, and an AMQP short string holds at most {}",
+    text.len(),
     ShortText::MAX
 )]
 pub struct TooLong {
-    /// Its size in bytes, which for text beyond ASCII is more than its characters.
-    pub bytes: usize,
+    /// What it is. Its size counts in bytes, of which text beyond ASCII has more than characters.
+    pub text: String,
 }
 
 impl ShortText {
@@ -28,19 +30,19 @@ impl ShortText {
     /// Takes a text if it is short enough.
     ///
     /// # Errors
-    /// [`TooLong`] says how long it is.
+    /// [`TooLong`] gives it back and says how long it is.
     pub fn new(text: impl Into<String>) -> Result<Self, TooLong> {
         let text = text.into();
         if text.len() > Self::MAX {
-            return Err(TooLong { bytes: text.len() });
+            return Err(TooLong { text });
         }
-        Ok(Self(text))
+        Ok(Self(Cow::Owned(text)))
     }
 
     /// A word of the program's own, of which everybody can see that it is short.
     pub(super) fn known(word: &'static str) -> Self {
         debug_assert!(word.len() <= Self::MAX);
-        Self(word.to_owned())
+        Self(Cow::Borrowed(word))
     }
 
     /// The text.
@@ -136,7 +138,8 @@ mod tests {
     #[test]
     fn a_short_text_is_measured_in_bytes() {
         assert!(ShortText::new("a".repeat(255)).is_ok());
-        assert_eq!(ShortText::new("a".repeat(256)), Err(TooLong { bytes: 256 }));
+        let text = "a".repeat(256);
+        assert_eq!(ShortText::new(text.clone()), Err(TooLong { text }));
         assert_eq!(
             ShortText::new("é".repeat(128)).unwrap_err().to_string(),
             "256 bytes, and an AMQP short string holds at most 255"

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use super::field::{FieldTable, FieldValue, ShortText};
 use super::properties::Properties;
 use super::reason::{ReasonClass, Unfit, quoted};
-use super::{Body, OutboxRow, RowId, direct_reply, headers, pattern};
+use super::{Body, OutboxRow, RowId, direct_reply, pattern};
 
 /// A message that passed validation. The broker half turns it into frames.
 #[derive(Clone, PartialEq)]
@@ -73,16 +73,19 @@ impl Publication {
     ///
     /// # Errors
     /// [`Unfit`] names what can never be sent, its size and the limit.
-    pub fn from_row(row: &OutboxRow, rules: &Rules) -> Result<Self, Unfit> {
-        let exchange = exchange(row, rules)?;
-        let routing_key = short(
-            &row.routing_key,
-            "routing_key",
-            ReasonClass::InvalidRoutingKey,
-        )?;
-        let payload = payload(&row.payload, rules)?;
+    pub fn from_row(mut row: OutboxRow, rules: &Rules) -> Result<Self, Unfit> {
+        let (id, created_at) = (row.id, row.created_at);
+        let exchange = exchange(std::mem::take(&mut row.exchange), rules)?;
+        let routing_key = std::mem::take(&mut row.routing_key);
+        let class = ReasonClass::InvalidRoutingKey;
+        let routing_key = short(routing_key, "routing_key", class)?;
+        let payload = payload(std::mem::replace(&mut row.payload, Body::Null), rules)?;
         let properties = properties(row, rules)?;
-        direct_reply::check_destination(&row.exchange, &row.routing_key, &properties.headers)?;
+        direct_reply::check_destination(
+            exchange.as_str(),
+            routing_key.as_str(),
+            &properties.headers,
+        )?;
         let header_len = properties.encoded_len();
         let limit = (rules.frame_max as usize).saturating_sub(FRAME_OVERHEAD);
         if header_len > limit {
@@ -93,14 +96,14 @@ impl Publication {
             return Err(Unfit::new(ReasonClass::HeadersTooLarge, reason));
         }
         Ok(Self {
-            id: row.id,
+            id,
             mandatory: rules.mandatory && !rules.is_optional(exchange.as_str()),
             exchange,
             routing_key,
             properties,
             payload,
             header_len,
-            created_at: row.created_at,
+            created_at,
         })
     }
 
@@ -171,29 +174,29 @@ impl fmt::Debug for Publication {
     }
 }
 
-fn short(text: &str, column: &str, class: ReasonClass) -> Result<ShortText, Unfit> {
+fn short(text: String, column: &str, class: ReasonClass) -> Result<ShortText, Unfit> {
     ShortText::new(text).map_err(|error| {
-        let reason = format!("{column} {} is {error}", quoted(text));
+        let reason = format!("{column} {} is {error}", quoted(&error.text));
         Unfit::new(class, reason)
     })
 }
 
 fn optional(
-    text: Option<&String>,
+    text: Option<String>,
     column: &str,
     class: ReasonClass,
 ) -> Result<Option<ShortText>, Unfit> {
     text.map(|text| short(text, column, class)).transpose()
 }
 
-fn exchange(row: &OutboxRow, rules: &Rules) -> Result<ShortText, Unfit> {
-    let exchange = short(&row.exchange, "exchange", ReasonClass::InvalidExchange)?;
-    if !pattern::any_matches(&rules.allowed_exchanges, &row.exchange) {
-        let exchange = quoted(&row.exchange);
+fn exchange(exchange: String, rules: &Rules) -> Result<ShortText, Unfit> {
+    let exchange = short(exchange, "exchange", ReasonClass::InvalidExchange)?;
+    if !pattern::any_matches(&rules.allowed_exchanges, exchange.as_str()) {
+        let exchange = quoted(exchange.as_str());
         let reason = format!("exchange {exchange} matches nothing in relay.allowed_exchanges");
         return Err(Unfit::new(ReasonClass::NotAllowed, reason));
     }
-    if row.exchange == INTERNAL_EXCHANGE {
+    if exchange.as_str() == INTERNAL_EXCHANGE {
         let reason =
             format!("exchange {INTERNAL_EXCHANGE} is the broker's own; nobody may publish to it");
         return Err(Unfit::new(ReasonClass::InvalidExchange, reason));
@@ -201,38 +204,36 @@ fn exchange(row: &OutboxRow, rules: &Rules) -> Result<ShortText, Unfit> {
     Ok(exchange)
 }
 
-fn payload(body: &Body, rules: &Rules) -> Result<Bytes, Unfit> {
+fn payload(body: Body, rules: &Rules) -> Result<Bytes, Unfit> {
     let limit = rules.max_message_size;
     let size = match body {
         Body::Null => {
             let reason = "payload is NULL; write an empty one if that is what is meant";
             return Err(Unfit::new(ReasonClass::NullPayload, reason));
         }
-        Body::Bytes(bytes) if bytes.len() as u64 <= limit => return Ok(bytes.clone()),
+        Body::Bytes(bytes) if bytes.len() as u64 <= limit => return Ok(bytes),
         Body::Bytes(bytes) => bytes.len() as u64,
-        Body::Oversized(size) => *size,
+        Body::Oversized(size) => size,
     };
     let reason = format!("payload is {size} bytes; relay.max_message_size is {limit}");
     Err(Unfit::new(ReasonClass::TooLarge, reason))
 }
 
-fn properties(row: &OutboxRow, rules: &Rules) -> Result<Properties, Unfit> {
-    let message_type = optional(row.message_type.as_ref(), "type", ReasonClass::InvalidType)?;
-    let message_id = message_id(&row.message_id)?;
-    let correlation_id = optional(
-        row.correlation_id.as_ref(),
-        "correlation_id",
-        ReasonClass::InvalidCorrelationId,
-    )?;
+fn properties(row: OutboxRow, rules: &Rules) -> Result<Properties, Unfit> {
+    let timestamp = timestamp(&row);
+    let message_type = optional(row.message_type, "type", ReasonClass::InvalidType)?;
+    let message_id = message_id(row.message_id)?;
+    let class = ReasonClass::InvalidCorrelationId;
+    let correlation_id = optional(row.correlation_id, "correlation_id", class)?;
     let class = ReasonClass::InvalidContentType;
-    let content_type = optional(row.content_type.as_ref(), "content_type", class)?;
+    let content_type = optional(row.content_type, "content_type", class)?;
     let mut properties = Properties {
         message_id: Some(message_id),
         message_type,
         correlation_id,
         content_type,
-        timestamp: Some(timestamp(row)?),
-        headers: row_headers(row, rules)?,
+        timestamp: Some(timestamp?),
+        headers: row_headers(row.id, row.headers.as_deref(), row.ordering_key, rules)?,
         ..Properties::default()
     };
     if let Some(text) = &row.properties {
@@ -246,7 +247,7 @@ fn properties(row: &OutboxRow, rules: &Rules) -> Result<Properties, Unfit> {
 }
 
 /// A consumer that meets an empty one cannot tell copies of a message from other messages.
-fn message_id(text: &str) -> Result<ShortText, Unfit> {
+fn message_id(text: String) -> Result<ShortText, Unfit> {
     let class = ReasonClass::InvalidMessageId;
     if text.is_empty() {
         let reason = "message_id is empty, so that no consumer could recognise a copy; leave the \
@@ -280,15 +281,20 @@ fn timestamp(row: &OutboxRow) -> Result<u64, Unfit> {
     }
 }
 
-fn row_headers(row: &OutboxRow, rules: &Rules) -> Result<FieldTable, Unfit> {
-    let mut table = match &row.headers {
-        Some(text) => headers::read(text, rules.frame_max)?,
+fn row_headers(
+    id: RowId,
+    headers: Option<&str>,
+    ordering_key: Option<String>,
+    rules: &Rules,
+) -> Result<FieldTable, Unfit> {
+    let mut table = match headers {
+        Some(text) => super::headers::read(text, rules.frame_max)?,
         None => FieldTable::default(),
     };
-    let id = FieldValue::Integer(row.id.0);
+    let id = FieldValue::Integer(id.0);
     table.push(ShortText::known(Publication::ID_HEADER), id);
-    if let Some(key) = &row.ordering_key {
-        let key = FieldValue::Text(key.clone());
+    if let Some(key) = ordering_key {
+        let key = FieldValue::Text(key);
         table.push(ShortText::known(Publication::KEY_HEADER), key);
     }
     Ok(table)

@@ -33,5 +33,5 @@ pub fn publication(number: i64) -> Arc<Publication> {
         default_content_type: "application/json",
         login: None,
     };
-    Arc::new(Publication::from_row(&row, &rules).expect("a fit row"))
+    Arc::new(Publication::from_row(row, &rules).expect("a fit row"))
 }

@@ -47,7 +47,7 @@ async fn any_row_of_the_table_arrives_as_it_was_written_or_is_quarantined_with_a
     }
     for row in &written {
         let refusal = refused.remove(&row.id);
-        match (Publication::from_row(row, &our_rules()), refusal) {
+        match (Publication::from_row(row.clone(), &our_rules()), refusal) {
             (Err(unfit), Some((class, reason))) => {
                 assert_eq!(
                     (class.as_str(), reason),

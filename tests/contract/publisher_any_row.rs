@@ -62,7 +62,7 @@ fn fit_rows() -> BTreeMap<RowId, Arc<Publication>> {
     for number in 0..ROWS {
         let mut row = any_row.new_tree(&mut runner).expect("a row").current();
         "all".clone_into(&mut row.exchange);
-        match Publication::from_row(&row, &rules) {
+        match Publication::from_row(row.clone(), &rules) {
             Ok(publication) => {
                 fit.insert(row.id, publication.into());
             }

@@ -39,7 +39,7 @@ pub fn rules() -> Rules {
 
 /// What the row becomes.
 pub fn of(row: &OutboxRow) -> Arc<Publication> {
-    Arc::new(Publication::from_row(row, &rules()).expect("a fit row"))
+    Arc::new(Publication::from_row(row.clone(), &rules()).expect("a fit row"))
 }
 
 /// A usual publication.

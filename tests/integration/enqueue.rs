@@ -105,7 +105,7 @@ async fn published(client: &Client, written: &Written) -> Result<(), String> {
         default_content_type: "application/json",
         login: None,
     };
-    match Publication::from_row(&row, &rules) {
+    match Publication::from_row(row, &rules) {
         Ok(_) => Ok(()),
         Err(unfit) => Err(unfit.reason),
     }

@@ -145,5 +145,5 @@ fn unroutable() -> Arc<Publication> {
         default_content_type: "text/plain",
         login: None,
     };
-    Arc::new(Publication::from_row(&row, &rules).expect("a fit row"))
+    Arc::new(Publication::from_row(row, &rules).expect("a fit row"))
 }

@@ -115,7 +115,7 @@ mod tests {
     proptest! {
         #[test]
         fn every_publication_encodes_to_the_size_it_was_judged_by(row in any_row()) {
-            let Ok(publication) = Publication::from_row(&row, &rules()) else {
+            let Ok(publication) = Publication::from_row(row, &rules()) else {
                 return Ok(());
             };
             let frame = encoded(&publication);

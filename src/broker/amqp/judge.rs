@@ -167,9 +167,12 @@ impl Judge {
     /// Everything woken until now has been looked at: decides what is certain.
     pub(super) fn end_round(&mut self) {
         let queue_was_empty = !self.plain.is_empty();
-        for seq in std::mem::take(&mut self.plain) {
+        let mut plain = std::mem::take(&mut self.plain);
+        self.judged.reserve(plain.len());
+        for seq in plain.drain(..) {
             self.decide(seq);
         }
+        self.plain = plain;
         let all_answered = self.waiting == 0;
         for seq in std::mem::take(&mut self.suspects) {
             if queue_was_empty || all_answered || self.has_return(self.id(seq)) {

@@ -30,7 +30,7 @@ fn to(exchange: &str, routing_key: &str, id: i64) -> Arc<Publication> {
         login: None,
         ..crate::message::rules()
     };
-    Arc::new(Publication::from_row(&row, &rules).unwrap())
+    Arc::new(Publication::from_row(row, &rules).unwrap())
 }
 
 fn ids(publications: &[Arc<Publication>]) -> Vec<i64> {

@@ -180,7 +180,7 @@ impl<'a> Stage<'a> {
             created_at: SystemTime::UNIX_EPOCH,
             attempts: 0,
         };
-        Ok(Arc::new(Publication::from_row(&row, &self.rules)?))
+        Ok(Arc::new(Publication::from_row(row, &self.rules)?))
     }
 
     /// The same messages over the same client, window and channels, without database and order.

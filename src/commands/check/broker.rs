@@ -170,7 +170,7 @@ async fn publishing(link: &AmqpLink) -> Finding {
         Ok(channel) => channel,
         Err(error) => return Finding::failed(CHECK, error.to_string(), "see the broker's log"),
     };
-    let publication = match Publication::from_row(&nobody(), &rules(link.frame_max())) {
+    let publication = match Publication::from_row(nobody(), &rules(link.frame_max())) {
         Ok(publication) => publication,
         Err(unfit) => return Finding::failed(CHECK, unfit.to_string(), "report this"),
     };

@@ -78,6 +78,7 @@ impl Flow {
 
     /// The certain fate of publications.
     pub fn judged(&mut self, channel: ChannelNo, outcomes: Vec<(RowId, Outcome)>, now: Moment) {
+        self.settlements.reserve(outcomes.len());
         for (id, outcome) in outcomes {
             self.channels.judged(channel);
             let entry = self.ledger.get(id);

@@ -8,7 +8,7 @@ use super::super::{ChannelNo, Fetched, Lane, Tenet, holds};
 use super::judge::Refusal;
 use super::read::{FETCH_BYTES, FETCH_ROWS};
 use super::{Exchange, Flow};
-use crate::message::{Publication, ReasonClass, RowId, Unfit};
+use crate::message::{OutboxRow, Publication, ReasonClass, RowId, Unfit};
 use crate::runtime::Moment;
 
 /// Publications for each channel, in order.
@@ -116,7 +116,7 @@ impl Flow {
             match fetched {
                 Fetched::Body(body) => {
                     row.payload = body;
-                    self.complete(id, &row);
+                    self.complete(id, *row);
                 }
                 Fetched::NoRoom(size) => {
                     entry.content = Content::Bodiless(row, size);
@@ -127,7 +127,7 @@ impl Flow {
         }
     }
 
-    fn complete(&mut self, id: RowId, row: &crate::message::OutboxRow) {
+    fn complete(&mut self, id: RowId, row: OutboxRow) {
         let (content, _, unfit) = self.validate(row);
         if let Some(unfit) = unfit {
             self.quarantine(id, unfit);
@@ -189,7 +189,11 @@ impl Flow {
         self.channels.published(channel);
         match batches.iter_mut().find(|(no, _)| *no == channel) {
             Some((_, batch)) => batch.push(publication),
-            None => batches.push((channel, vec![publication])),
+            None => {
+                let mut batch = Vec::with_capacity(1 + self.ready.len() / self.limits.channels);
+                batch.push(publication);
+                batches.push((channel, batch));
+            }
         }
     }
 

@@ -199,7 +199,7 @@ impl Flow {
         let [exchange, destination] = gates;
         let (id, partition) = (found.id(), found.partition);
         let (content, attempts, unfit) = match found.into_row() {
-            Ok(row) => self.validate(&row),
+            Ok(row) => self.validate(row),
             Err((row, stored)) => {
                 let attempts = row.attempts;
                 (Content::Bodiless(row, stored), attempts, None)
@@ -231,14 +231,11 @@ impl Flow {
         }
     }
 
-    pub(super) fn validate(&self, row: &OutboxRow) -> (Content, u32, Option<Unfit>) {
+    pub(super) fn validate(&self, row: OutboxRow) -> (Content, u32, Option<Unfit>) {
+        let attempts = row.attempts;
         match Publication::from_row(row, &self.rules) {
-            Ok(publication) => (
-                Content::Publication(Arc::new(publication)),
-                row.attempts,
-                None,
-            ),
-            Err(unfit) => (Content::Spent, row.attempts, Some(unfit)),
+            Ok(publication) => (Content::Publication(Arc::new(publication)), attempts, None),
+            Err(unfit) => (Content::Spent, attempts, Some(unfit)),
         }
     }
 
