@@ -77,5 +77,5 @@ fn publication(number: usize) -> Arc<Publication> {
         default_content_type: "application/json",
         login: None,
     };
-    Arc::new(Publication::from_row(row.clone(), &rules).expect("a fit row"))
+    Arc::new(Publication::from_row(row, &rules).expect("a fit row"))
 }
