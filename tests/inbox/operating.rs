@@ -73,6 +73,10 @@ async fn status_list_and_show_tell_people_and_scripts() {
     assert_eq!(ids, ["dead1", "dead2"]);
     let (_, text) = run(&database, &["inbox", "list", "--older-than", "1h"]).await;
     assert_eq!(text, "no such entry");
+    let slip = "inbox replay --class permanet --reason why";
+    let (_, text) = run(&database, &slip.split(' ').collect::<Vec<_>>()).await;
+    let told = "no entry has the class permanet; there are: permanent";
+    assert_eq!(text, format!("{told}\n0 replayed, 0 refused"));
 }
 
 #[tokio::test]

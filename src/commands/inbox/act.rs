@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 use tokio::time::sleep;
 use tokio_postgres::Client;
 
-use super::FilterArgs;
 use super::told::{VERSION, plain};
+use super::{FilterArgs, tell_slip};
 use crate::commands::act::{Rate, Signed};
 use crate::commands::exit::{Exit, Misuse};
 use crate::store::postgres::inbox_entries::{Act, Entry, Outcome, act, list};
@@ -85,6 +85,9 @@ pub(super) async fn run(
             writeln!(out, "{}: no such entry", plain(missing))?;
         }
         tally.refused += 1;
+    }
+    if entries.is_empty() && !args.json {
+        tell_slip(&args.filter, client, out).await?;
     }
     let total = entries.len();
     for (number, entry) in entries.iter().enumerate() {

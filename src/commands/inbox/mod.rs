@@ -1,12 +1,14 @@
 //! `outbox-relay inbox`: what operators see of the consumer half, and what they do to it.
 
 mod act;
+mod slip;
 mod told;
 
 use std::io::Write;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
+use tokio_postgres::Client;
 
 use super::exit::Exit;
 use crate::config::{Config, parse_duration};
@@ -159,6 +161,9 @@ async fn on(
             let filter = args.filter.filter(args.state.as_deref(), &[]);
             let entries = list(client, &filter, i64::from(args.limit)).await?;
             writeln!(out, "{}", told::entries(&entries, args.json)?)?;
+            if entries.is_empty() && !args.json {
+                tell_slip(&args.filter, client, out).await?;
+            }
         }
         Command::Show(args) => {
             let consumer = args.consumer.as_deref();
@@ -172,4 +177,15 @@ async fn on(
         Command::Discard(args) => return act::run(Act::Discard, args, client, out).await,
     }
     Ok(Exit::Done)
+}
+
+async fn tell_slip(
+    filter: &FilterArgs,
+    client: &Client,
+    out: &mut (dyn Write + Send),
+) -> anyhow::Result<()> {
+    if let Some(told) = slip::slip(filter, &totals(client).await?) {
+        writeln!(out, "{told}")?;
+    }
+    Ok(())
 }
