@@ -12,6 +12,7 @@ import pg from "pg";
 const { QUEUE, DATABASE_URL, AMQP_URL, CONSUMER = "billing", LEASE = "60s" } = process.env;
 const MAX_ATTEMPTS = 5;
 const NOT_THE_OWNER = "OX001";
+const MANY_RETURNS = 5;
 
 class Permanent extends Error {}
 class Later extends Error {
@@ -122,7 +123,12 @@ async function receive(pool, { content, fields, properties }) {
     return refuse(pool, messageId, content, said(error));
   }
   // duplicate, busy, waiting, dead: it is stored, and needs nothing more of us.
-  if (["claimed", "taken_over"].includes(claim.rows[0].outcome)) {
+  if (!["claimed", "taken_over"].includes(claim.rows[0].outcome)) return;
+  if (properties.headers?.["x-delivery-count"] >= MANY_RETURNS) {
+    // Somebody crashes with this one among his deliveries, and the queue drops what comes back too
+    // often: left to inbox.due, it is off the queue before anything crashes again.
+    await one(pool, "SELECT inbox.release($1, $2, $3)", [CONSUMER, messageId, claim.rows[0].owner]);
+  } else {
     await work(pool, { message_id: messageId, payload: content, ...claim.rows[0] });
   }
 }
@@ -149,7 +155,7 @@ async function consume(pool) {
     const received = [];
     await channel.consume(QUEUE, (message) =>
       message ? received.push(message) : (broken = new Error("the queue was deleted")));
-    let asked = 0;
+    let asked = Date.now();
     while (running && !broken) {
       if (Date.now() - asked >= 500) {
         await workOffDue(pool);

@@ -22,6 +22,7 @@ from psycopg.types.json import Jsonb
 CONSUMER, QUEUE = os.environ.get("CONSUMER", "billing"), os.environ["QUEUE"]
 LEASE, MAX_ATTEMPTS = os.environ.get("LEASE", "60s"), 5
 NOT_THE_OWNER = "OX001"
+MANY_RETURNS = 5
 running = True
 
 
@@ -136,7 +137,13 @@ def receive(database, method, properties, body):
         # The message is to blame, not the database: it would be refused for ever.
         return refuse(database, message_id, body, said(error))
     # duplicate, busy, waiting, dead: it is stored, and needs nothing more of us.
-    if claim["outcome"] in ("claimed", "taken_over"):
+    if claim["outcome"] not in ("claimed", "taken_over"):
+        return
+    if (properties.headers or {}).get("x-delivery-count", 0) >= MANY_RETURNS:
+        # Somebody crashes with this one among his deliveries, and the queue drops what comes back
+        # too often: left to inbox.due, it is off the queue before anything crashes again.
+        one(database, "SELECT inbox.release(%s, %s, %s)", (CONSUMER, message_id, claim["owner"]))
+    else:
         work(database, {"message_id": message_id, "payload": body, **claim})
 
 
@@ -156,7 +163,7 @@ def consume():
         connection = pika.BlockingConnection(pika.URLParameters(os.environ["AMQP_URL"]))
         channel = connection.channel()
         channel.basic_qos(prefetch_count=20)
-        asked = 0.0
+        asked = time.monotonic()
         for method, properties, body in channel.consume(QUEUE, inactivity_timeout=0.2):
             if not running:
                 break

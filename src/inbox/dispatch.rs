@@ -15,7 +15,7 @@ use tracing::{debug, warn};
 use super::desk::Desk;
 use super::envelope::{self, Envelope};
 use super::functions::{Claim, is_the_messages_fault};
-use super::job::{Ending, Job};
+use super::job::{Ending, Job, Verdict};
 use super::keeper::Line;
 use super::rate::Rate;
 use crate::broker::Received;
@@ -66,6 +66,12 @@ impl<R: Runner> Dispatch<R> {
 
     /// Runs until told to stop. What was started goes on.
     pub(super) async fn run(&mut self) {
+        if self.line().await.is_none() {
+            return;
+        }
+        // Deliveries first: what crashed the process before us would crash this one, too, before
+        // it has stored what was given back again and again.
+        self.next_due = Clock.now() + self.desk.settings.due_interval;
         while let Some(permit) = self.free_slot().await {
             match self.next().await {
                 Next::Stop => return,
@@ -151,13 +157,18 @@ impl<R: Runner> Dispatch<R> {
         };
         match claim {
             Claim::Ours { key, message } => {
+                let is_returned = envelope.was_returned_often();
                 let job = Job {
                     key,
                     message: *message,
                     receipt: Some(received.receipt),
                     claimed_at,
                 };
-                self.spawn(job, permit);
+                if is_returned {
+                    self.store(job, permit);
+                } else {
+                    self.spawn(job, permit);
+                }
                 return;
             }
             Claim::Duplicate => self.desk.observer.duplicate(consumer),
@@ -223,6 +234,16 @@ impl<R: Runner> Dispatch<R> {
             () = self.stop.cancelled() => None,
             line = self.desk.keeper.line() => Some(line),
         }
+    }
+
+    /// Leaves a claimed message to `due`, and takes it off the broker before any work begins.
+    fn store(&self, job: Job, permit: OwnedSemaphorePermit) {
+        let desk = Arc::clone(&self.desk);
+        self.running.spawn(async move {
+            desk.end(job, Ending::Verdict(Verdict::Release, None)).await;
+            // Not due at once: others are to be stored first.
+            drop(permit);
+        });
     }
 
     fn spawn(&mut self, job: Job, permit: OwnedSemaphorePermit) {

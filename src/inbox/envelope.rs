@@ -5,6 +5,9 @@ use serde_json::Value;
 
 use crate::broker::Received;
 
+/// A quarter of what RabbitMQ 4 allows unless told otherwise.
+const MANY_RETURNS: u64 = 5;
+
 /// What of a delivery is kept in the inbox.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Envelope {
@@ -43,6 +46,13 @@ pub(super) fn read(received: &Received) -> (Envelope, Option<String>) {
 }
 
 impl Envelope {
+    /// Whether the broker had it back so often that it may soon give it up: somebody crashes again
+    /// and again, with this one among his deliveries. Quorum queues count, others have no limit.
+    pub(super) fn was_returned_often(&self) -> bool {
+        let returns = self.headers.get("x-delivery-count").and_then(Value::as_u64);
+        returns >= Some(MANY_RETURNS)
+    }
+
     /// What any inbox can hold, whatever the database's encoding: the body, and the message id if
     /// it is plain.
     pub(super) fn bare(&self) -> Self {

@@ -1,6 +1,7 @@
 //! A message that kills every process that touches it.
 
 use std::ffi::OsStr;
+use std::path::Path;
 use std::time::Duration;
 
 use outbox_relay::inbox::{Consumer, HandlerResult, LeasedHandler, Message, Settings};
@@ -18,6 +19,9 @@ struct Dies;
 
 impl LeasedHandler for Dies {
     async fn handle(&self, message: &Message) -> HandlerResult {
+        if !message.message_id.starts_with("poison") {
+            return Ok(None);
+        }
         println!("attempt {}", message.attempt);
         std::process::abort();
     }
@@ -33,6 +37,7 @@ async fn as_the_poisoned_process() {
     let settings = Settings {
         lease: Duration::from_secs(1),
         max_attempts: 3,
+        concurrency: 1,
         ..Settings::new(PAY, parts[2])
     };
     let consumer = Consumer::by_urls(settings, parts[0].to_owned(), parts[1].to_owned());
@@ -40,11 +45,7 @@ async fn as_the_poisoned_process() {
     consumer.run_leased(Dies, CancellationToken::new()).await;
 }
 
-/// F65, the handler that crashes its process.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_message_that_crashes_its_process_runs_max_attempts_times_and_is_dead() {
-    let world = World::new().await;
-    world.publish("poison", None).await;
+fn process(world: &World, folder: &Path) -> Leashed {
     let program = std::env::current_exe().expect("own path");
     let role = [world.database.url.as_str(), &world.amqp, &world.queue].join("|");
     let command: [&OsStr; 4] = [
@@ -53,16 +54,22 @@ async fn a_message_that_crashes_its_process_runs_max_attempts_times_and_is_dead(
         "poison::as_the_poisoned_process".as_ref(),
         "--nocapture".as_ref(),
     ];
+    Leashed::start(&Program {
+        name: "consumer",
+        folder,
+        unprivileged: false,
+        command: &command,
+        env: &[(ROLE, role)],
+    })
+}
+
+/// F65, the handler that crashes its process.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_message_that_crashes_its_process_runs_max_attempts_times_and_is_dead() {
+    let world = World::new().await;
+    world.publish("poison", None).await;
     let folder = Scratch::new("poison");
-    let start = || {
-        Leashed::start(&Program {
-            name: "consumer",
-            folder: folder.path(),
-            unprivileged: false,
-            command: &command,
-            env: &[(ROLE, role.clone())],
-        })
-    };
+    let start = || process(&world, folder.path());
     let mut attempts = Vec::new();
     for _ in 0..3 {
         let process = start();
@@ -86,4 +93,35 @@ async fn a_message_that_crashes_its_process_runs_max_attempts_times_and_is_dead(
         (&3.into(), &"abandoned".into())
     );
     world.invariants(1).await;
+}
+
+/// A quorum queue gives up what came back too often. Each crash gives back all that was prefetched,
+/// also messages that harm nobody.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_row_of_crashes_loses_no_message_to_the_queues_delivery_limit() {
+    const POISONED: i64 = 16;
+    const HARMLESS: i64 = 8;
+    let world = World::new().await.with_delivery_limit(9).await;
+    for number in 0..POISONED {
+        world.publish(&format!("poison {number}"), None).await;
+    }
+    for number in 0..HARMLESS {
+        world.publish(&format!("harmless {number}"), None).await;
+    }
+    let folder = Scratch::new("poison");
+    let mut crashes = 0;
+    // Each poisoned one has three attempts; then a process lives.
+    while crashes < 3 * POISONED {
+        let process = process(&world, folder.path());
+        let finished = "SELECT count(*) FROM inbox.message WHERE done_at IS NOT NULL";
+        tokio::select! {
+            _ = process.ended(PATIENCE) => crashes += 1,
+            () = world.counts(finished, POISONED + HARMLESS) => break,
+        }
+    }
+    let last = process(&world, folder.path());
+    world.are("done", HARMLESS).await;
+    world.are("dead", POISONED).await;
+    drop(last);
+    world.invariants(POISONED + HARMLESS).await;
 }

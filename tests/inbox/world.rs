@@ -75,9 +75,21 @@ impl World {
         self
     }
 
+    /// The same queue anew, as one that drops what came back more often than this.
+    pub async fn with_delivery_limit(self, limit: i32) -> Self {
+        self.delete_queue().await;
+        let mut arguments = FieldTable::default();
+        arguments.insert("x-delivery-limit".into(), AMQPValue::LongInt(limit));
+        self.declare_with(arguments).await;
+        self
+    }
+
     /// A durable quorum queue.
     pub async fn declare(&self) {
-        let mut arguments = FieldTable::default();
+        self.declare_with(FieldTable::default()).await;
+    }
+
+    async fn declare_with(&self, mut arguments: FieldTable) {
         arguments.insert(
             "x-queue-type".into(),
             AMQPValue::LongString("quorum".into()),
