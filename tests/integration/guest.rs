@@ -190,9 +190,8 @@ fn cpu_seconds(relay: &Relay) -> f64 {
     spent.sum()
 }
 
-/// Of a few rows the server would plan each settlement anew.
-#[tokio::test]
-async fn settlements_are_not_planned_again_and_again() {
+/// A scene on a server that counts statements.
+async fn counted() -> (Postgres, Scene) {
     let server = Postgres::start_with(Options {
         settings: vec![
             ("shared_preload_libraries", "pg_stat_statements".to_owned()),
@@ -204,22 +203,50 @@ async fn settlements_are_not_planned_again_and_again() {
     let database = server.create_database().await;
     let scene = Scene::on(database.url.clone(), rabbit::vhost().await).await;
     scene.run("CREATE EXTENSION pg_stat_statements").await;
+    (server, scene)
+}
+
+/// `calls` or `plans` of the statement that marks rows sent.
+async fn marking(scene: &Scene, what: &str) -> i64 {
+    let sql = format!(
+        "SELECT sum({what})::bigint FROM pg_stat_statements
+         WHERE query LIKE 'WITH target%SET sent_at%'"
+    );
+    scene.ask(&sql).await
+}
+
+/// Of a few rows the server would plan each settlement anew.
+#[tokio::test]
+async fn settlements_are_not_planned_again_and_again() {
+    let (_server, scene) = counted().await;
     let relay = scene.ready_relay().await;
     for _ in 0..20 {
         scene.flows(Draft::to(QUEUE)).await;
     }
     relay.stop().await;
-    let counted = |what: &str| {
-        format!(
-            "SELECT sum({what})::bigint FROM pg_stat_statements WHERE query LIKE 'WITH target%SET sent_at%'"
-        )
-    };
-    let (calls, plans): (i64, i64) = (
-        scene.ask(&counted("calls")).await,
-        scene.ask(&counted("plans")).await,
-    );
-    assert_eq!(calls, 20);
+    assert_eq!(marking(&scene, "calls").await, 20);
+    let plans = marking(&scene, "plans").await;
     assert!(plans <= 1, "{plans} plans");
+}
+
+/// Each marking is a commit in the application's database.
+#[tokio::test]
+async fn rows_at_a_steady_rate_are_marked_together() {
+    const ROWS: u32 = 500;
+    let (_server, scene) = counted().await;
+    let relay = scene.ready_relay().await;
+    let begun = Instant::now();
+    for _ in 0..ROWS {
+        scene.write(&[Draft::to(QUEUE)]).await;
+    }
+    scene.drained().await;
+    let span = begun.elapsed();
+    relay.stop().await;
+    let calls = marking(&scene, "calls").await;
+    // One every 10 ms, whatever the machine, or one for each eighth of the window.
+    let most = 2.0 + span.as_secs_f64() / 0.01 + f64::from(ROWS) / 125.0;
+    println!("{calls} markings of {ROWS} rows in {span:?}, at most {most}");
+    assert!(calls as f64 <= most, "{calls} in {span:?}");
 }
 
 /// F47, a tenth of it: bodies of many times the budget pass through.

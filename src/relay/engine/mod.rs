@@ -14,6 +14,7 @@ mod link;
 mod news;
 mod obedience;
 mod observer;
+mod pace;
 mod reader;
 mod refusals;
 mod retry;

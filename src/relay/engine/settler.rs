@@ -18,6 +18,7 @@ use super::event::{Event, Events};
 use super::herald::Herald;
 use super::news::News;
 use super::observer::{Connections, Observer, Server};
+use super::pace::Pace;
 use super::retry::{Attempts, pause};
 use super::upkeep::Upkeep;
 use crate::relay::rules::{PartitionSet, Settlement, Take, Ticket};
@@ -58,6 +59,7 @@ pub(super) enum Order {
 pub(super) struct Inbox {
     pub(super) settlements: mpsc::UnboundedReceiver<Vec<Settlement>>,
     pub(super) orders: mpsc::UnboundedReceiver<Order>,
+    pub(super) pace: Pace,
 }
 
 /// What is still to be written down.
@@ -158,12 +160,13 @@ impl<T: Settler> Clerk<'_, T> {
             if speaks {
                 self.upkeep.go_on(self.settler, self.observer).await?;
             }
-            if !desk.now.is_empty() {
+            let (now, due) = (Clock.now(), inbox.pace.due(&desk.now));
+            if due.is_some_and(|due| due <= now) {
                 self.busy = true;
+                inbox.pace.begins(now);
                 write_down(self.settler, self.observer, desk, events).await?;
                 continue;
             }
-            let now = Clock.now();
             let later_in = now.until(*later_at.get_or_insert(now + LATER));
             let sweep_at = self.upkeep.due_at();
             let wake_at = self.herald.ask_at();
@@ -172,10 +175,12 @@ impl<T: Settler> Clerk<'_, T> {
             } else {
                 wake_at
             };
+            let wake_at = due.map_or(wake_at, |due| wake_at.min(due));
             tokio::select! {
                 more = inbox.settlements.recv() => match more {
                     Some(more) => desk.now.extend(more),
-                    None => return Ok(()),
+                    None if desk.now.is_empty() => return Ok(()),
+                    None => inbox.pace.hurry(),
                 },
                 Some(order) = inbox.orders.recv() => self.obey(order, events).await?,
                 () = tokio::time::sleep(later_in) => {

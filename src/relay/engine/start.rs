@@ -9,6 +9,7 @@ use tokio_util::task::TaskTracker;
 use super::event::Events;
 use super::herald::Herald;
 use super::observer::{Connections, Server};
+use super::pace::Pace;
 use super::run::Engine;
 use super::settler::Inbox;
 use super::tenure::Tenure;
@@ -65,6 +66,7 @@ impl<S: Store, B: Broker> Relay<S, B> {
         let inbox = Inbox {
             settlements: decided,
             orders: ordered,
+            pace: Pace::new(settings.limits.max_in_flight),
         };
         let (reads, wanted) = watch::channel(true);
         let (nudge, store) = (Arc::new(Notify::new()), Arc::new(store));
