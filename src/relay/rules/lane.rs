@@ -121,6 +121,8 @@ pub(super) struct Lanes {
     waiting: Map<Lane, Waiting>,
     /// Lanes held back without a row in memory; kept small, there may be hundreds of thousands.
     parked: Map<Lane, Shelf>,
+    /// How many of those are ordered. It is asked for at every turn.
+    blocked: usize,
 }
 
 impl Lanes {
@@ -149,13 +151,16 @@ impl Lanes {
             Some(waiting) => waiting.shelf = Some(shelf),
             None => {
                 self.parked.insert(lane, shelf);
+                self.blocked += usize::from(lane.is_ordered());
             }
         }
     }
 
     /// The rows from the shelf on are being taken into memory again.
     pub(super) fn unshelve(&mut self, lane: Lane) {
-        self.parked.remove(&lane);
+        if self.parked.remove(&lane).is_some() {
+            self.blocked -= usize::from(lane.is_ordered());
+        }
         if let Some(waiting) = self.waiting.get_mut(&lane) {
             waiting.shelf = None;
         }
@@ -174,6 +179,7 @@ impl Lanes {
     pub(super) fn pass_ended(&mut self, start: i64, pass: u64) {
         let stale = |shelf: &Shelf| shelf.from > start && shelf.pass < pass;
         self.parked.retain(|_, shelf| !stale(shelf));
+        self.count_blocked();
         for waiting in self.waiting.values_mut() {
             waiting.shelf = waiting.shelf.filter(|shelf| !stale(shelf));
         }
@@ -184,11 +190,16 @@ impl Lanes {
     pub(super) fn forget(&mut self, partitions: &PartitionSet) {
         self.waiting.retain(|lane, _| !lane.is_within(partitions));
         self.parked.retain(|lane, _| !lane.is_within(partitions));
+        self.count_blocked();
+    }
+
+    fn count_blocked(&mut self) {
+        self.blocked = self.parked.keys().filter(|lane| lane.is_ordered()).count();
     }
 
     /// How many ordering keys are held back.
     pub(super) fn blocked_keys(&self) -> usize {
-        self.parked.keys().filter(|lane| lane.is_ordered()).count()
+        self.blocked
     }
 }
 
@@ -218,6 +229,22 @@ mod tests {
         lane.enqueue(RowId(2));
         assert_eq!(lane.advance(), Some(RowId(1)));
         assert_eq!(lane.advance(), None);
+    }
+
+    #[test]
+    fn only_parked_keys_count_as_held_back_and_each_once() {
+        let (mut lanes, key) = (Lanes::default(), Lane::key(2));
+        let shelf = |from| Shelf { from, pass: 1 };
+        lanes.shelve(key, shelf(7));
+        lanes.shelve(key, shelf(5));
+        lanes.shelve(Lane::key(3), shelf(8));
+        lanes.shelve(Lane::destination("orders", "created"), shelf(9));
+        assert_eq!(lanes.blocked_keys(), 2);
+        lanes.unshelve(key);
+        lanes.unshelve(key);
+        assert_eq!(lanes.blocked_keys(), 1);
+        lanes.pass_ended(0, 2);
+        assert_eq!(lanes.blocked_keys(), 0);
     }
 
     #[test]
