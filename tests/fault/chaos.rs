@@ -8,6 +8,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use clap::ValueEnum;
 use tokio::time::{Instant, sleep};
 
 use crate::support::postgres::{Postgres, connect};
@@ -27,7 +28,7 @@ const REPEATED: usize = 2 * IN_FLIGHT;
 const RELAYS: usize = 3;
 
 /// What goes wrong.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
 enum Ill {
     RelayKilled,
     RelayStoodStill,
@@ -48,49 +49,26 @@ enum Ill {
     RowsUnfit,
 }
 
-use Ill::{
-    BindingRemoved, BrokerClosedConnections, BrokerConnectionsReset, BrokerKilled,
-    BrokerOutOfMemory, BrokerSlow, DatabaseConnectionsReset, DatabaseKilled, DatabaseReadOnly,
-    ExchangeDeleted, RelayKilled, RelayStoodStill, RelayStopped, RowsLocked, RowsUnfit,
-    SessionsTerminated, SnapshotPinned,
-};
-
-const ILLS: [Ill; 17] = [
-    RelayKilled,
-    RelayStoodStill,
-    RelayStopped,
-    BrokerKilled,
-    BrokerOutOfMemory,
-    BrokerClosedConnections,
-    BrokerSlow,
-    BrokerConnectionsReset,
-    BindingRemoved,
-    ExchangeDeleted,
-    DatabaseKilled,
-    DatabaseReadOnly,
-    SessionsTerminated,
-    DatabaseConnectionsReset,
-    RowsLocked,
-    SnapshotPinned,
-    RowsUnfit,
-];
-
 impl Ill {
     /// Relays whose windows it may put in doubt.
     fn doubts(self) -> usize {
         match self {
-            RelayKilled | RelayStoodStill => 1,
-            BrokerKilled
-            | BrokerOutOfMemory
-            | BrokerClosedConnections
-            | BrokerSlow
-            | BrokerConnectionsReset
-            | ExchangeDeleted
-            | DatabaseKilled
-            | DatabaseReadOnly
-            | SessionsTerminated
-            | DatabaseConnectionsReset => RELAYS,
-            RelayStopped | BindingRemoved | RowsLocked | SnapshotPinned | RowsUnfit => 0,
+            Ill::RelayKilled | Ill::RelayStoodStill => 1,
+            Ill::BrokerKilled
+            | Ill::BrokerOutOfMemory
+            | Ill::BrokerClosedConnections
+            | Ill::BrokerSlow
+            | Ill::BrokerConnectionsReset
+            | Ill::ExchangeDeleted
+            | Ill::DatabaseKilled
+            | Ill::DatabaseReadOnly
+            | Ill::SessionsTerminated
+            | Ill::DatabaseConnectionsReset => RELAYS,
+            Ill::RelayStopped
+            | Ill::BindingRemoved
+            | Ill::RowsLocked
+            | Ill::SnapshotPinned
+            | Ill::RowsUnfit => 0,
         }
     }
 }
@@ -205,46 +183,46 @@ impl Stage {
     async fn suffer(&mut self, ill: Ill, dice: &mut Dice) {
         let no = dice.below(self.relays.len());
         match ill {
-            RelayKilled => self.relays.remove(no).kill(),
-            RelayStopped => self.stop(no).await,
-            RelayStoodStill => self.stand_still(no).await,
-            BrokerKilled => self.kill_the_broker(dice).await,
-            BrokerOutOfMemory => {
+            Ill::RelayKilled => self.relays.remove(no).kill(),
+            Ill::RelayStopped => self.stop(no).await,
+            Ill::RelayStoodStill => self.stand_still(no).await,
+            Ill::BrokerKilled => self.kill_the_broker(dice).await,
+            Ill::BrokerOutOfMemory => {
                 self.rabbit.raise_memory_alarm().await;
                 dice.a_while().await;
                 self.rabbit.clear_memory_alarm().await;
             }
-            BrokerClosedConnections => {
+            Ill::BrokerClosedConnections => {
                 self.rabbit.close_all_connections().await;
                 self.connect_again().await;
             }
-            BrokerSlow => {
+            Ill::BrokerSlow => {
                 self.to_broker.set(Fault::Delay(Duration::from_millis(300)));
                 dice.a_while().await;
                 self.to_broker.set(Fault::None);
             }
-            BrokerConnectionsReset => self.to_broker.reset_all(),
-            BindingRemoved => {
+            Ill::BrokerConnectionsReset => self.to_broker.reset_all(),
+            Ill::BindingRemoved => {
                 self.scene.queues.unbind(QUORUM, EXCHANGE, KEY).await;
                 dice.a_while().await;
                 self.declare().await;
             }
-            ExchangeDeleted => {
+            Ill::ExchangeDeleted => {
                 self.scene.queues.delete_exchange(EXCHANGE).await;
                 dice.a_while().await;
                 self.declare().await;
             }
-            DatabaseKilled => self.kill_the_database(dice).await,
-            DatabaseReadOnly => {
+            Ill::DatabaseKilled => self.kill_the_database(dice).await,
+            Ill::DatabaseReadOnly => {
                 self.set_read_only(true).await;
                 dice.a_while().await;
                 self.set_read_only(false).await;
             }
-            DatabaseConnectionsReset => self.to_database.reset_all(),
-            SessionsTerminated => self.scene.run(TERMINATE).await,
-            RowsLocked => self.hold(LOCK, dice).await,
-            SnapshotPinned => self.hold(PIN, dice).await,
-            RowsUnfit => {
+            Ill::DatabaseConnectionsReset => self.to_database.reset_all(),
+            Ill::SessionsTerminated => self.scene.run(TERMINATE).await,
+            Ill::RowsLocked => self.hold(LOCK, dice).await,
+            Ill::SnapshotPinned => self.hold(PIN, dice).await,
+            Ill::RowsUnfit => {
                 self.scene.run(INSERT_UNFIT).await;
                 self.unfit += 3;
             }
@@ -343,7 +321,8 @@ async fn under_everything_at_once_the_promises_hold() {
     let mut suffered: BTreeMap<Ill, usize> = BTreeMap::new();
     let end = Instant::now() + duration();
     while Instant::now() < end {
-        let ill = ILLS[dice.below(ILLS.len())];
+        let ills = Ill::value_variants();
+        let ill = ills[dice.below(ills.len())];
         stage.suffer(ill, &mut dice).await;
         *suffered.entry(ill).or_default() += 1;
         if dice.below(3) > 0 {
