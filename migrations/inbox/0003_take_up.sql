@@ -78,6 +78,32 @@ AS {{tag}}
     SELECT hashtextextended(length(consumer) || ':' || consumer || ':' || ordering_key, 7316684211437);
 {{tag}};
 
+-- Takes a key's lock for this transaction, unless somebody keeps it for longer than a moment: a
+-- handler's transaction that hangs between complete and commit holds up its own key only.
+CREATE OR REPLACE FUNCTION {{schema}}.lock_key(consumer text, ordering_key text)
+    RETURNS boolean
+    LANGUAGE plpgsql VOLATILE SECURITY INVOKER
+    SET search_path = pg_catalog, pg_temp
+AS {{tag}}
+DECLARE
+    key     bigint := {{schema}}.key_lock(consumer, ordering_key);
+    timeout text := current_setting('lock_timeout');
+BEGIN
+    IF pg_try_advisory_xact_lock(key) THEN
+        RETURN true;
+    END IF;
+    BEGIN
+        PERFORM set_config('lock_timeout', '100ms', true);
+        PERFORM pg_advisory_xact_lock(key);
+    EXCEPTION WHEN lock_not_available THEN
+        -- What was set is undone with the block.
+        RETURN false;
+    END;
+    PERFORM set_config('lock_timeout', timeout, true);
+    RETURN true;
+END
+{{tag}};
+
 -- Gives the turn to the first unfinished entry of a key, if it waits for that. The caller holds
 -- the key's lock.
 CREATE OR REPLACE FUNCTION {{schema}}.pass_on(consumer text, ordering_key text)
@@ -202,6 +228,7 @@ END
 REVOKE ALL ON FUNCTION {{schema}}.configure(text, integer, interval, double precision, interval, double precision, interval, interval) FROM PUBLIC;
 REVOKE ALL ON FUNCTION {{schema}}.attempts_allowed(text, integer) FROM PUBLIC;
 REVOKE ALL ON FUNCTION {{schema}}.key_lock(text, text) FROM PUBLIC;
+REVOKE ALL ON FUNCTION {{schema}}.lock_key(text, text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION {{schema}}.pass_on(text, text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION {{schema}}.take_up(text, text, interval, integer) FROM PUBLIC;
 

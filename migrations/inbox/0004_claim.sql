@@ -22,6 +22,7 @@ DECLARE
     entry   record;
     at      timestamptz;
     behind  timestamptz;
+    locked  boolean;
 BEGIN
     IF current_setting('transaction_isolation') <> 'read committed' THEN
         RAISE EXCEPTION USING
@@ -79,8 +80,12 @@ BEGIN
                 RETURN NEXT;
                 RETURN;
             END IF;
-            IF entry.ordering_key IS NOT NULL THEN
-                PERFORM pg_advisory_xact_lock({{schema}}.key_lock(claim.consumer, entry.ordering_key));
+            IF entry.ordering_key IS NOT NULL AND NOT {{schema}}.lock_key(claim.consumer, entry.ordering_key)
+            THEN
+                -- Stored it is; whoever keeps the lock passes the turn on, and due looks, too.
+                outcome := 'busy';
+                RETURN NEXT;
+                RETURN;
             END IF;
             SELECT t.* INTO outcome, owner, attempt, result
             FROM {{schema}}.take_up(claim.consumer, claim.message_id, claim.lease, allowed) t;
@@ -91,8 +96,9 @@ BEGIN
         ELSE
             at := clock_timestamp();
             behind := NULL;
+            locked := true;
             IF key IS NOT NULL THEN
-                PERFORM pg_advisory_xact_lock({{schema}}.key_lock(claim.consumer, key));
+                locked := {{schema}}.lock_key(claim.consumer, key);
                 at := clock_timestamp();
                 SELECT max(l.received_at) INTO behind
                 FROM unnest(ARRAY['processing', 'retry', 'waiting']) AS s (state),
@@ -104,7 +110,7 @@ BEGIN
                          ORDER BY o.received_at DESC, o.message_id DESC LIMIT 1
                      ) l;
             END IF;
-            IF behind IS NULL THEN
+            IF locked AND behind IS NULL THEN
                 outcome := 'claimed';
                 owner := gen_random_uuid();
                 attempt := 1;
@@ -120,11 +126,12 @@ BEGIN
                 payload, headers, properties, exchange, routing_key, schema_version, received_at
             ) VALUES (
                 claim.consumer, claim.message_id, key,
-                CASE WHEN behind IS NULL THEN 'processing' ELSE 'waiting' END,
+                CASE outcome WHEN 'claimed' THEN 'processing' ELSE 'waiting' END,
                 claim.owner,
-                CASE WHEN behind IS NULL THEN at + claim.lease END,
+                CASE outcome WHEN 'claimed' THEN at + claim.lease END,
                 claim.attempt,
-                CASE WHEN behind IS NULL THEN at + claim.lease END,
+                -- Without the lock nobody else may know of it: due finds out whose turn it is.
+                CASE WHEN outcome = 'claimed' THEN at + claim.lease WHEN NOT locked THEN at END,
                 claim.payload, claim.headers, claim.properties,
                 coalesce(claim.exchange, ''), coalesce(claim.routing_key, ''),
                 claim.headers ->> 'schema-version', at

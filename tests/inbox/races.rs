@@ -254,3 +254,32 @@ async fn work(client: &Client, id: &str, owner: Uuid, turn: usize, done: &mut Ve
         done.push(id.to_owned());
     }
 }
+
+/// Between `complete` and its commit a handler's transaction keeps the lock of its key; one that
+/// hangs there must not stop consumers, who claim one delivery after the other.
+#[tokio::test]
+async fn a_transaction_that_hangs_before_its_commit_holds_up_its_own_key_only() {
+    let (database, client) = inbox().await;
+    let owner = claimed(&client, "first", Some("k")).await;
+    let hanging = database.connect().await;
+    hanging.batch_execute("BEGIN").await.expect("begun");
+    assert!(complete(&hanging, "first", owner).await);
+    let impatient = "SET lock_timeout = '20s'; SET statement_timeout = '10s'";
+    client.batch_execute(impatient).await.expect("set");
+    let second = claim(&client, "second", Some("k")).await;
+    assert_eq!(second.outcome, "waiting");
+    let third = claim(&client, "third", Some("k")).await;
+    assert_eq!(third.outcome, "waiting");
+    let again = claim(&client, "second", Some("k")).await;
+    assert_eq!(again.outcome, "busy");
+    assert_eq!(due_ids(&client).await, Vec::<String>::new());
+    let kept: String = ask(&client, "SHOW lock_timeout", &[]).await[0].get(0);
+    assert_eq!(kept, "20s");
+    hanging.batch_execute("COMMIT").await.expect("committed");
+    assert_eq!(due_ids(&client).await, ["second"]);
+    assert_eq!(state(&client, "third").await, "waiting");
+    let owner = entry(&client, "second").await["owner"].clone();
+    let owner = owner.as_str().and_then(|owner| owner.parse().ok());
+    assert!(complete(&client, "second", owner.expect("an owner")).await);
+    assert_eq!(due_ids(&client).await, ["third"]);
+}

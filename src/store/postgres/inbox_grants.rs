@@ -71,6 +71,7 @@ fn consumer() -> Vec<String> {
         "configure(text, integer, interval, double precision, interval, double precision, interval, interval)",
         "attempts_allowed(text, integer)",
         "key_lock(text, text)",
+        "lock_key(text, text)",
         "pass_on(text, text)",
         "take_up(text, text, interval, integer)",
         "claim(text, text, interval, bytea, jsonb, jsonb, text, text, text, integer)",

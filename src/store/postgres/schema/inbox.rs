@@ -181,13 +181,14 @@ const BESIDE: [ExpectedTable; 3] = [
 ];
 
 /// The functions with their arguments as the catalog shows them.
-pub const FUNCTIONS: [(&str, &str); 17] = [
+pub const FUNCTIONS: [(&str, &str); 18] = [
     (
         "configure",
         "consumer text, max_attempts integer, retry_initial interval, retry_multiplier double precision, retry_max_delay interval, retry_jitter double precision, done_retention interval, replay_window interval",
     ),
     ("attempts_allowed", "consumer text, max_attempts integer"),
     ("key_lock", "consumer text, ordering_key text"),
+    ("lock_key", "consumer text, ordering_key text"),
     ("pass_on", "consumer text, ordering_key text"),
     (
         "take_up",
