@@ -232,13 +232,18 @@ async fn settlements_are_not_planned_again_and_again() {
 /// Each marking is a commit in the application's database.
 #[tokio::test]
 async fn rows_at_a_steady_rate_are_marked_together() {
-    const ROWS: u32 = 500;
+    const ROWS: u32 = 1000;
     let (_server, scene) = counted().await;
     let relay = scene.ready_relay().await;
     let begun = Instant::now();
-    for _ in 0..ROWS {
-        scene.write(&[Draft::to(QUEUE)]).await;
-    }
+    let write = format!(
+        "DO $$ BEGIN FOR n IN 1..{ROWS} LOOP
+           INSERT INTO outbox.message (routing_key, payload) VALUES ('{QUEUE}', '{{}}');
+           COMMIT;
+           PERFORM pg_sleep(0.001);
+         END LOOP; END $$"
+    );
+    scene.run(&write).await;
     scene.drained().await;
     let span = begun.elapsed();
     relay.stop().await;
