@@ -104,4 +104,37 @@ pub enum BrokerError {
         /// Said for people.
         reason: String,
     },
+    /// Somebody answered, and a certificate, a setting or the port does not fit.
+    #[error("{host}: {step}: {reason}; {remedy}")]
+    Misfit {
+        /// `host:port` asked.
+        host: String,
+        /// Which step it was.
+        step: &'static str,
+        /// Said for people.
+        reason: String,
+        /// What makes it right, with the setting's name.
+        remedy: String,
+    },
+    /// The relay's own settings or files, which no broker could make work. Nobody was asked.
+    #[error("{host}: unusable settings: {reason}")]
+    Settings {
+        /// `host:port` meant.
+        host: String,
+        /// Names the setting and the file.
+        reason: String,
+    },
+}
+
+impl BrokerError {
+    /// The whole text without the remedy.
+    #[must_use]
+    pub fn found(&self) -> String {
+        match self {
+            Self::Misfit {
+                host, step, reason, ..
+            } => format!("{host}: {step}: {reason}"),
+            Self::Timeout { .. } | Self::Failed { .. } | Self::Settings { .. } => self.to_string(),
+        }
+    }
 }

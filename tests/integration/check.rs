@@ -231,6 +231,33 @@ async fn servers_that_do_not_answer_are_told_from_those_that_refuse() {
     assert!(!format!("{:?}", checked.findings).contains("canary"));
 }
 
+/// RabbitMQ's plain port stands for every broker that TLS cannot be had from.
+#[tokio::test]
+async fn a_broker_is_called_verified_only_once_it_is() {
+    let (database, _admin) = outbox().await;
+    let broker = vhost().await.url;
+    let checked = check(&database.url, &broker).await;
+    assert_eq!(checked.only("broker_tls").0, "ok");
+
+    let encrypted = broker.replacen("amqp://", "amqps://", 1);
+    let checked = check(&database.url, &encrypted).await;
+    let (state, found, remedy) = checked.only("broker");
+    assert_eq!((checked.code, state), (75, "unreachable"));
+    assert!(found.contains("TLS handshake"), "{found}");
+    assert!(remedy.contains("does not speak TLS"), "{remedy}");
+    assert!(remedy.contains("amqp://"), "{remedy}");
+    assert!(!checked.findings.contains_key("broker_tls"));
+
+    let unusable = Settings::new(&database.url, &encrypted)
+        .with("OUTBOX_RELAY__BROKER__CA_FILE", "/nonexistent/ca.pem");
+    let checked = check_with(&unusable).await;
+    let (state, found, remedy) = checked.only("broker");
+    assert_eq!((checked.code, state), (1, "failed"));
+    assert!(found.contains("unusable settings"), "{found}");
+    assert!(found.contains("broker.ca_file"), "{found}");
+    assert_eq!(remedy, "correct the setting that is named");
+}
+
 #[tokio::test]
 async fn a_broker_with_an_alarm_blocks_publishers_and_says_so() {
     let (database, _admin) = outbox().await;

@@ -20,6 +20,7 @@ use tokio::net::TcpStream;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
 
+use super::misfit::{self, Trouble};
 use super::readable::{self, Readable};
 use super::socket::{self, ShutOnDrop};
 use super::{tls, whole_seconds};
@@ -52,7 +53,7 @@ pub(super) async fn connect(endpoint: &BrokerEndpoint) -> Result<Connected, Brok
     let open = socket::open(&endpoint.host, endpoint.port, endpoint.heartbeat);
     let tcp = steps.take("TCP connect", open).await?;
     // From here on every way out shuts the socket, and with it lapin's thread.
-    let socket = ShutOnDrop::of(&tcp).map_err(|error| steps.failed("TCP connect", &error))?;
+    let socket = ShutOnDrop::of(&tcp).map_err(|error| steps.failed("TCP connect", error.into()))?;
     let plain = AsyncTcpStream::Plain(tcp.compat());
     let stream = match &endpoint.tls {
         Some(tls) => steps.take("TLS handshake", encrypt(plain, tls)).await?,
@@ -81,14 +82,14 @@ impl<'a> Steps<'a> {
         Self { endpoint, deadline }
     }
 
-    pub(super) async fn take<T, E: ToString>(
+    pub(super) async fn take<T, E: Into<Trouble>>(
         &self,
         step: &'static str,
         work: impl Future<Output = Result<T, E>>,
     ) -> Result<T, BrokerError> {
         match timeout_at(self.deadline, pin!(work)).await {
             Ok(Ok(done)) => Ok(done),
-            Ok(Err(error)) => Err(self.failed(step, &error)),
+            Ok(Err(error)) => Err(self.failed(step, error.into())),
             Err(_) => Err(BrokerError::Timeout {
                 host: self.endpoint.to_string(),
                 step,
@@ -97,22 +98,31 @@ impl<'a> Steps<'a> {
         }
     }
 
-    pub(super) fn failed(&self, step: &'static str, error: &impl ToString) -> BrokerError {
-        BrokerError::Failed {
-            host: self.endpoint.to_string(),
-            step,
-            reason: error.to_string(),
+    fn failed(&self, step: &'static str, trouble: Trouble) -> BrokerError {
+        let host = self.endpoint.to_string();
+        let error = match trouble {
+            Trouble::Settings(reason) => return BrokerError::Settings { host, reason },
+            Trouble::Met(error) => error,
+        };
+        let reason = error.to_string();
+        match misfit::remedy(self.endpoint.tls.is_some(), &*error) {
+            None => BrokerError::Failed { host, step, reason },
+            Some(remedy) => BrokerError::Misfit {
+                host,
+                step,
+                reason,
+                remedy: remedy.to_owned(),
+            },
         }
     }
 }
 
-pub(super) async fn encrypt(plain: Stream, tls: &BrokerTls) -> Result<Stream, String> {
+pub(super) async fn encrypt(plain: Stream, tls: &BrokerTls) -> Result<Stream, Trouble> {
     let certificates = tls.certificates.clone();
     let config = tokio::task::spawn_blocking(move || tls::client_config(&certificates));
-    let config = config.await.map_err(|error| error.to_string())??;
+    let config = config.await?.map_err(Trouble::Settings)?;
     let connector = RustlsConnector::from(Arc::new(config));
-    let encrypted = plain.into_rustls(&connector, &tls.server_name).await;
-    encrypted.map_err(|error| error.to_string())
+    Ok(plain.into_rustls(&connector, &tls.server_name).await?)
 }
 
 /// `ended` is dropped when lapin's thread ends, because the closure is.

@@ -3,6 +3,8 @@
 //! lapin reads the server's properties and does not pass them on, so this asks once more, over a
 //! connection of its own that ends after the broker's first word.
 
+use std::io::{self, ErrorKind};
+
 use amq_protocol::frame::AMQPFrame;
 use amq_protocol::frame::parsing::parse_frame;
 use amq_protocol::protocol::{AMQPClass, connection};
@@ -53,16 +55,15 @@ pub(super) async fn greet(endpoint: &BrokerEndpoint) -> Result<Greeting, BrokerE
     steps.take("greeting", hear(Compat::new(stream))).await
 }
 
-async fn hear(mut stream: Compat<Stream>) -> Result<Greeting, String> {
-    let failed = |error: std::io::Error| error.to_string();
-    stream.write_all(PROTOCOL_HEADER).await.map_err(failed)?;
-    stream.flush().await.map_err(failed)?;
+async fn hear(mut stream: Compat<Stream>) -> io::Result<Greeting> {
+    stream.write_all(PROTOCOL_HEADER).await?;
+    stream.flush().await?;
     let mut received = BytesMut::new();
     let mut piece = [0; 4096];
     while received.len() < LONGEST {
-        let read = stream.read(&mut piece).await.map_err(failed)?;
+        let read = stream.read(&mut piece).await?;
         if read == 0 {
-            return Err("the peer closed the connection: is it an AMQP 0-9-1 port?".to_owned());
+            return Err(ErrorKind::UnexpectedEof.into());
         }
         received.extend_from_slice(&piece[..read]);
         match parse_frame(&received[..]) {
@@ -78,10 +79,15 @@ async fn hear(mut stream: Compat<Stream>) -> Result<Greeting, String> {
                 });
             }
             Err(error) if error.is_incomplete() => {}
-            Ok(_) | Err(_) => return Err("the peer does not speak AMQP 0-9-1".to_owned()),
+            Ok(_) | Err(_) => {
+                return Err(io::Error::new(ErrorKind::InvalidData, "another protocol"));
+            }
         }
     }
-    Err("the peer's greeting does not end".to_owned())
+    Err(io::Error::new(
+        ErrorKind::InvalidData,
+        "a greeting without end",
+    ))
 }
 
 fn text(properties: &FieldTable, name: &str) -> String {

@@ -19,6 +19,7 @@ mod in_flight;
 mod judge;
 mod link;
 mod mend;
+mod misfit;
 mod queue_arguments;
 mod readable;
 mod scratch;
@@ -100,20 +101,46 @@ async fn open(endpoint: &BrokerEndpoint, confirms: Duration) -> Result<AmqpLink,
     Ok(AmqpLink::new(connected, endpoint, confirms))
 }
 
-/// One host's error as it is; of several, each in order.
+/// One host's error as it is; of several, each in order. Settings are the same for all hosts.
 fn together(mut refused: Vec<BrokerError>) -> BrokerError {
+    let settings = |error: &BrokerError| matches!(error, BrokerError::Settings { .. });
+    if let Some(index) = refused.iter().position(settings) {
+        return refused.swap_remove(index);
+    }
     match (refused.pop(), refused.is_empty()) {
         (Some(only), true) => only,
         (Some(last), false) => {
             refused.push(last);
-            let reasons: Vec<_> = refused.iter().map(ToString::to_string).collect();
-            failed("all hosts", "connect", reasons.join("; "))
+            summary(&refused)
         }
         (None, _) => failed(
             "broker",
             "configuration",
             "no host is configured".to_owned(),
         ),
+    }
+}
+
+fn summary(refused: &[BrokerError]) -> BrokerError {
+    let reasons: Vec<_> = refused.iter().map(BrokerError::found).collect();
+    let reason = reasons.join("; ");
+    let mut remedies: Vec<&str> = Vec::new();
+    for error in refused {
+        if let BrokerError::Misfit { remedy, .. } = error
+            && !remedies.contains(&remedy.as_str())
+        {
+            remedies.push(remedy);
+        }
+    }
+    let (host, step) = ("all hosts", "connect");
+    if remedies.is_empty() {
+        return failed(host, step, reason);
+    }
+    BrokerError::Misfit {
+        host: host.to_owned(),
+        step,
+        reason,
+        remedy: remedies.join("; "),
     }
 }
 

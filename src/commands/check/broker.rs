@@ -60,7 +60,7 @@ pub(super) async fn look(config: &Config) -> Found {
             found.link = Some(link);
         }
     }
-    let tls = tls(&access);
+    let tls = tls(&access, found.link.is_some());
     found.findings.splice(1..1, tls);
     found
 }
@@ -78,19 +78,25 @@ fn unusable(error: &TargetError) -> Finding {
 
 /// A broker that greets and does not let us in refuses the login or the virtual host.
 fn refused(error: &BrokerError, greeting: Option<&Greeting>) -> Finding {
-    match greeting {
-        None => Finding {
-            state: State::Unreachable,
-            ..Finding::failed(
-                "broker",
-                error.to_string(),
-                "start the broker, or correct [broker] (outbox-relay config shows where each value comes from)",
-            )
-        },
-        Some(greeting) => Finding::failed(
+    let unreachable = |remedy: &str| Finding {
+        state: State::Unreachable,
+        ..Finding::failed("broker", error.found(), remedy)
+    };
+    match (greeting, error) {
+        (_, BrokerError::Settings { .. }) => Finding::failed(
+            "broker",
+            error.to_string(),
+            "correct the setting that is named",
+        ),
+        (None, BrokerError::Misfit { remedy, .. }) => unreachable(remedy),
+        (None, BrokerError::Timeout { .. } | BrokerError::Failed { .. }) => unreachable(
+            "start the broker, or correct [broker] (outbox-relay config shows where each value comes from)",
+        ),
+        (Some(greeting), _) => Finding::failed(
             "broker",
             format!(
-                "{error}; it offers {} and logins by {}",
+                "{}; it offers {} and logins by {}",
+                error.found(),
                 name(greeting),
                 greeting.mechanisms
             ),
@@ -142,9 +148,13 @@ fn version(greeting: &Greeting) -> Option<Finding> {
     })
 }
 
-fn tls(access: &BrokerAccess) -> Vec<Finding> {
+/// What the settings allow is known at once, what is so only when the connection stands.
+fn tls(access: &BrokerAccess, stands: bool) -> Vec<Finding> {
     const CHECK: &str = "broker_tls";
     let weak = access.weaknesses();
+    if weak.is_empty() && !stands {
+        return Vec::new();
+    }
     if weak.is_empty() {
         let encrypted = access
             .endpoints
