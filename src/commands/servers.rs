@@ -8,6 +8,7 @@ use crate::config::{BrokerTarget, Config};
 use crate::store::postgres::PgStore;
 use crate::store::postgres::direct::Direct;
 use crate::store::postgres::ident::Outbox;
+use crate::store::postgres::one_server::OneServer;
 
 /// The outbox that the configuration names.
 ///
@@ -29,6 +30,7 @@ pub(super) fn store(config: &Config) -> anyhow::Result<PgStore> {
         token: Uuid::new_v4(),
         last_reader: std::sync::Arc::default(),
         waits: crate::store::postgres::Waits::default(),
+        servers: OneServer::default(),
         direct: Direct::default(),
     })
 }

@@ -8,6 +8,7 @@ use outbox_relay::config::{
     BrokerSection, BrokerTarget, DatabaseSection, DatabaseTarget, OnSent, Secret, Successors,
 };
 use outbox_relay::store::postgres::ident::Outbox;
+use outbox_relay::store::postgres::one_server::OneServer;
 use outbox_relay::store::postgres::{PgStore, Waits};
 use tokio_postgres::Client;
 
@@ -53,6 +54,7 @@ pub fn store(database: &str) -> PgStore {
         instance: format!("bench:{}", std::process::id()),
         token: uuid::Uuid::new_v4(),
         last_reader: Arc::default(),
+        servers: OneServer::default(),
         waits: Waits::default(),
         direct: Default::default(),
     }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use crate::support::queues::Letter;
 use crate::support::scene::{Draft, QUEUE, Scene};
 
 /// F33.
@@ -32,6 +33,33 @@ async fn a_row_that_the_application_locks_is_published_once_and_stops_nobody() {
     scene.drained().await;
     relay.stop().await;
     assert_eq!(scene.judge().await.duplicates, 0);
+}
+
+/// The table is emptied while rows are confirmed and cannot be marked yet, and others get their ids.
+/// A mark that went by the id alone would be theirs, and they would never be sent.
+#[tokio::test]
+async fn rows_that_are_given_the_ids_of_others_are_sent_as_well() {
+    const ROWS: usize = 500;
+    let scene = Scene::new().await;
+    scene.write_many(ROWS, ROWS).await;
+    let other = scene.second_client().await;
+    // Reading goes on, marking is tried again and again.
+    let lock = "BEGIN; SELECT FROM outbox.message FOR UPDATE";
+    other.batch_execute(lock).await.expect("locked");
+    let relay = scene.ready_relay().await;
+    scene.queues.reaches(QUEUE, ROWS).await;
+    let again = format!(
+        "TRUNCATE outbox.message RESTART IDENTITY;
+         INSERT INTO outbox.message (routing_key, payload)
+         SELECT '{QUEUE}', '{{\"second\": true}}' FROM generate_series(1, {ROWS});
+         COMMIT"
+    );
+    other.batch_execute(&again).await.expect("emptied");
+    scene.drained().await;
+    relay.stop().await;
+    let letters = scene.queues.take_all(QUEUE).await;
+    let second = |letter: &&Letter| letter.body == b"{\"second\": true}";
+    assert_eq!(letters.iter().filter(second).count(), ROWS);
 }
 
 /// F33: a row in flight is deleted, another one is changed; neither is sent twice.

@@ -11,6 +11,7 @@ use outbox_relay::config::{DatabaseSection, DatabaseTarget, OnSent, Secret, Succ
 use outbox_relay::relay::rules::{PartitionSet, Position, ReadRequest};
 use outbox_relay::store::postgres::PgStore;
 use outbox_relay::store::postgres::ident::Outbox;
+use outbox_relay::store::postgres::one_server::OneServer;
 use outbox_relay::store::{Reader, Store};
 use tokio::sync::Notify;
 use tokio_postgres::Client;
@@ -58,6 +59,7 @@ fn store(database: &Database) -> PgStore {
         token: uuid::Uuid::new_v4(),
         last_reader: Arc::default(),
         waits: outbox_relay::store::postgres::Waits::default(),
+        servers: OneServer::default(),
         direct: Default::default(),
     }
 }

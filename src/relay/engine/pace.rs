@@ -78,6 +78,7 @@ mod tests {
         Settlement {
             id: RowId(1),
             partition: Partition(0),
+            fingerprint: None,
             ticket: Ticket(1),
             verdict,
         }

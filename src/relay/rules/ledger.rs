@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use super::{ChannelNo, Lane, Partition, PartitionSet, Tenet, Ticket, holds};
+use super::{ChannelNo, Fingerprint, Lane, Partition, PartitionSet, Tenet, Ticket, holds};
 use crate::message::{OutboxRow, Publication, RowId};
 use crate::runtime::{Map, Moment};
 
@@ -56,6 +56,7 @@ pub(super) enum Fate {
 pub(super) struct Entry {
     pub(super) lane: Lane,
     pub(super) partition: Partition,
+    pub(super) fingerprint: Option<Fingerprint>,
     pub(super) state: State,
     pub(super) content: Content,
     /// Gate of the exchange.

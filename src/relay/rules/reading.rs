@@ -81,6 +81,12 @@ pub struct Reading {
     pub pauses: Vec<Pause>,
 }
 
+/// Tells a row from another that has its id: after TRUNCATE … RESTART IDENTITY, or on a server that
+/// was promoted before it had received everything, ids are given away again. A hash of the
+/// `message_id`, made by the store that compares it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fingerprint(pub i64);
+
 /// A pending row that a read found.
 #[derive(Debug)]
 pub struct Found {
@@ -89,6 +95,8 @@ pub struct Found {
     deferred: Option<u64>,
     /// Hash of the ordering key; `None` for a row without one.
     pub key: Option<u64>,
+    /// What tells it from another with its id, where the store can tell.
+    pub fingerprint: Option<Fingerprint>,
     /// Who has to own it.
     pub partition: Partition,
     /// Time until `retry_at`, by the database's clock, if that lies ahead.
@@ -114,11 +122,19 @@ impl Found {
             row,
             deferred: None,
             key,
+            fingerprint: None,
             partition,
             wait,
             age,
             held: None,
         }
+    }
+
+    /// The same with what tells it from another that has its id.
+    #[must_use]
+    pub fn known_by(mut self, fingerprint: Fingerprint) -> Self {
+        self.fingerprint = Some(fingerprint);
+        self
     }
 
     /// The same behind a row of its key that has been in quarantine for so long.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::Partition;
+use super::{Fingerprint, Partition};
 use crate::broker::Confirmed;
 use crate::message::{ReasonClass, RowId, Unfit};
 
@@ -18,6 +18,8 @@ pub struct Settlement {
     pub id: RowId,
     /// The partition it belongs to, whose owner decides about it.
     pub partition: Partition,
+    /// What the row is known by beside its id; `None` if by that alone.
+    pub fingerprint: Option<Fingerprint>,
     /// Of this settlement.
     pub ticket: Ticket,
     /// What is to be written.
@@ -62,7 +64,7 @@ pub struct SettleReport {
     pub written: Vec<(RowId, Ticket)>,
     /// Somebody else holds the row's lock: to be tried again later.
     pub locked: Vec<Ticket>,
-    /// No longer pending: deleted, or settled by somebody else.
+    /// No longer pending: deleted, or settled by somebody else, or another row has the id by now.
     pub gone: Vec<(RowId, Ticket)>,
     /// Not written, because the partition has another owner now.
     pub disowned: Vec<(RowId, Ticket)>,

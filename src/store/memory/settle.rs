@@ -4,7 +4,7 @@ use std::time::SystemTime;
 
 use uuid::Uuid;
 
-use super::table::{StoredRow, Table};
+use super::table::{StoredRow, Table, fingerprint};
 use crate::relay::rules::{SettleReport, Settlement, Verdict};
 
 impl Table {
@@ -14,12 +14,15 @@ impl Table {
         for Settlement {
             id,
             partition,
+            fingerprint: known,
             ticket,
             verdict,
         } in batch
         {
             let may = verdict.is_anybody_s() || self.leases.owner(*partition) == Some(me);
-            match self.rows.get_mut(&id.0).filter(|row| row.sent_at.is_none()) {
+            let it_is = |row: &StoredRow| known.is_none_or(|known| known == fingerprint(&row.row));
+            let row = self.rows.get_mut(&id.0);
+            match row.filter(|row| row.sent_at.is_none() && it_is(row)) {
                 None => report.gone.push((*id, *ticket)),
                 Some(_) if !may => report.disowned.push((*id, *ticket)),
                 Some(row) if row.locked => report.locked.push(*ticket),

@@ -10,8 +10,8 @@ use std::time::{Duration, SystemTime};
 use super::leases::LeaseTable;
 use crate::message::{Body, OutboxRow, RowId, Unfit};
 use crate::relay::rules::{
-    DueMark, Fetched, Found, Partition, Pause, Position, ReadRequest, Reading, Snapshot, Tenet,
-    holds,
+    DueMark, Fetched, Fingerprint, Found, Partition, Pause, Position, ReadRequest, Reading,
+    Snapshot, Tenet, holds,
 };
 
 /// A row of the table, with the columns that the relay's rules depend on.
@@ -309,7 +309,8 @@ impl Table {
         let key = stored.row.ordering_key.as_deref().map(hash);
         let size = stored.row.payload.buffered();
         let found = Found::whole(stored.row.clone(), key, partition(&stored.row), wait, age)
-            .held(self.held(&stored.row));
+            .held(self.held(&stored.row))
+            .known_by(fingerprint(&stored.row));
         if size > self.inline_limit {
             found.deferred(size as u64)
         } else {
@@ -345,6 +346,11 @@ fn hash(text: &str) -> u64 {
     text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
     })
+}
+
+/// What tells a row from another that has its id.
+pub(super) fn fingerprint(row: &OutboxRow) -> Fingerprint {
+    Fingerprint(hash(&row.message_id).cast_signed())
 }
 
 fn partition(row: &OutboxRow) -> Partition {

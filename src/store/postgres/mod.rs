@@ -12,6 +12,7 @@ pub mod inbox_grants;
 mod instance;
 mod leases;
 mod measure;
+pub mod one_server;
 pub mod operator;
 mod parameters;
 pub mod pause;

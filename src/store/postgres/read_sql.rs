@@ -33,6 +33,9 @@ const HORIZON: &str = "'9999-01-01'::timestamptz";
 const HASH: &str = "CASE WHEN ordering_key IS NULL THEN pg_catalog.hashint8extended(id, 0) \
      ELSE pg_catalog.hashtextextended(ordering_key, 0) END";
 
+/// What tells a row from another that has its id.
+const FINGERPRINT: &str = "pg_catalog.hashtextextended(message_id, 0)";
+
 /// The owned partitions: read from their text once, not for each row.
 const OWNED: &str = "(SELECT $4::text::bit(256))";
 
@@ -69,7 +72,7 @@ pub(super) fn read(outbox: &Outbox, shape: &Shape, successors: Successors) -> St
            EXTRACT(epoch FROM pg_catalog.statement_timestamp() \
              - LEAST(GREATEST(created_at, available_at, {BEGINNING}), {HORIZON}))::float8, \
            stored, \
-           CASE WHEN stored <= {INLINE_LIMIT} THEN payload END, {held} \
+           CASE WHEN stored <= {INLINE_LIMIT} THEN payload END, {held}, {FINGERPRINT} \
          FROM (\
            SELECT *, pg_catalog.pg_column_size(payload) AS stored FROM (\
              {head} \

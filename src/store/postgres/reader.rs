@@ -9,6 +9,7 @@ use tokio_postgres::types::ToSql;
 
 use super::gate::Gate;
 use super::ident::Outbox;
+use super::one_server::Seat;
 use super::parameters::Parameters;
 use super::read_sql::{self, DUE_AVAILABLE, DUE_RETRY, HEAD, NEWS, PAGE};
 use super::repetition::Repetition;
@@ -41,6 +42,7 @@ const PLANNER: &str = "SET enable_seqscan = off; SET enable_bitmapscan = off; \
 /// Reads an outbox over one session.
 pub struct PgReader {
     session: Session,
+    seat: Seat,
     read: Statement,
     fetch: Statement,
     gate: Gate,
@@ -58,6 +60,7 @@ pub struct PgReader {
 impl PgReader {
     pub(super) async fn open(
         session: Session,
+        seat: Seat,
         outbox: &Outbox,
         successors: Successors,
         max_message_size: u64,
@@ -93,6 +96,7 @@ impl PgReader {
         let started = None;
         Ok(Self {
             session,
+            seat,
             read,
             fetch,
             gate,
@@ -167,6 +171,7 @@ impl Reader for PgReader {
             Some(rest) => self.gate.rest(&mut self.session, rest, nudge).await?,
             None => self.gate.stay_awake(),
         }
+        self.seat.check()?;
         let mut reading = self.look(request).await?;
         if let Some(repetition) = &mut self.repetition {
             repetition.strip(request, &mut reading, Clock.now());

@@ -7,7 +7,7 @@ use tokio_postgres::Row;
 use super::sqlstate::store_error;
 use super::values::PayloadBytes;
 use crate::message::{Body, OutboxRow, RowId};
-use crate::relay::rules::{Found, Partition, Pause};
+use crate::relay::rules::{Fingerprint, Found, Partition, Pause};
 use crate::store::{Fault, StoreError};
 
 /// One line of the answer to a read.
@@ -46,6 +46,7 @@ mod column {
     pub(super) const STORED: usize = 18;
     pub(super) const PAYLOAD: usize = 19;
     pub(super) const HELD: usize = 20;
+    pub(super) const FINGERPRINT: usize = 21;
 }
 
 /// Where the payload stands in the answer to a read.
@@ -129,6 +130,10 @@ impl Line {
         let held: Option<f64> = get(row, column::HELD)?;
         let held = held.map(|seconds| Duration::try_from_secs_f64(seconds).unwrap_or_default());
         let found = Found::whole(outbox_row, key, partition, wait, age).held(held);
+        let found = match get::<Option<i64>>(row, column::FINGERPRINT)? {
+            Some(hash) => found.known_by(Fingerprint(hash)),
+            None => found,
+        };
         Ok(match deferred {
             Some(stored) => found.deferred(stored),
             None => found,

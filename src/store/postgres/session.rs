@@ -58,6 +58,8 @@ pub struct Session {
     pub server: String,
     /// `server_version_num`, e.g. 150018.
     pub server_version: i32,
+    /// When the server was started, in its words: no two servers tell the same.
+    pub started: String,
     /// The backend's process id, as in `pg_stat_activity.pid`.
     pub backend_pid: i32,
     driver: AbortHandle,
@@ -106,6 +108,7 @@ impl Session {
             closed,
             server: server.to_owned(),
             server_version: row.try_get(0).map_err(failed)?,
+            started: row.try_get(4).map_err(failed)?,
             backend_pid: row.try_get(1).map_err(failed)?,
             driver,
         };
@@ -142,7 +145,8 @@ const ABOUT_THE_SERVER: &str = "SELECT \
     pg_catalog.current_setting('server_version_num')::pg_catalog.int4, \
     pg_catalog.pg_backend_pid(), \
     pg_catalog.current_setting('transaction_read_only')::pg_catalog.bool, \
-    pg_catalog.pg_is_in_recovery()";
+    pg_catalog.pg_is_in_recovery(), \
+    pg_catalog.pg_postmaster_start_time()::pg_catalog.text";
 
 /// Why a server is not of the kind wanted.
 fn unfit(kind: SessionKind, read_only: bool, in_recovery: bool) -> Option<&'static str> {

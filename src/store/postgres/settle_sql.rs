@@ -13,29 +13,43 @@ pub(super) const PLANNER: &str = "SET enable_seqscan = off; SET enable_bitmapsca
      SET enable_hashjoin = off; SET enable_mergejoin = off; SET jit = off; \
      SET plan_cache_mode = force_generic_plan";
 
+/// Rows by id, and by what tells each from another that was given its id later.
 fn target(outbox: &Outbox, shape: &Shape) -> String {
     format!(
-        "WITH target AS MATERIALIZED (SELECT id FROM {} WHERE id = ANY ($1::bigint[]){} \
-         ORDER BY id FOR UPDATE SKIP LOCKED)",
-        outbox.quoted(),
+        "WITH target AS MATERIALIZED (SELECT m.id FROM {} WHERE true{} \
+         ORDER BY m.id FOR UPDATE OF m SKIP LOCKED)",
+        known(outbox, shape, 2),
         shape.unsent()
+    )
+}
+
+/// The rows of $1 that still are what they were read as; `prints` is the parameter that says.
+fn known(outbox: &Outbox, shape: &Shape, prints: u8) -> String {
+    format!(
+        "ROWS FROM (pg_catalog.unnest($1::bigint[]), pg_catalog.unnest(${prints}::bigint[])) \
+           AS known (known_id, print) \
+         JOIN {} AS m ON m.id = known_id AND (print IS NULL OR print = {})",
+        outbox.quoted(),
+        shape.fingerprint("m"),
     )
 }
 
 /// As `target`, but only rows whose partition this relay owns, and goes on owning until all is
 /// written. A plain look would not do: a taking that has not committed yet could come between.
-fn own_target(outbox: &Outbox, shape: &Shape, token: u8, partitions: u8) -> String {
+fn own_target(outbox: &Outbox, shape: &Shape, token: u8, partitions: u8, prints: u8) -> String {
     format!(
         "WITH held AS MATERIALIZED (SELECT partition FROM {lease} \
            WHERE relation = {relation_name} AND owner = ${token} \
              AND partition = ANY (${partitions}::smallint[]) ORDER BY partition FOR SHARE), \
-         own AS MATERIALIZED (SELECT rows.id FROM \
+         own AS MATERIALIZED (SELECT rows.known_id, rows.print FROM \
            ROWS FROM (pg_catalog.unnest($1::bigint[]), \
-             pg_catalog.unnest(${partitions}::smallint[])) AS rows (id, partition) \
+             pg_catalog.unnest(${partitions}::smallint[]), \
+             pg_catalog.unnest(${prints}::bigint[])) AS rows (known_id, partition, print) \
            JOIN held USING (partition)), \
-         target AS MATERIALIZED (SELECT id FROM {relation} \
-           WHERE id = ANY (ARRAY(SELECT id FROM own)){unsent} \
-           ORDER BY id FOR UPDATE SKIP LOCKED)",
+         target AS MATERIALIZED (SELECT m.id FROM own JOIN {relation} AS m \
+             ON m.id = known_id AND (print IS NULL OR print = {fingerprint}) \
+           WHERE true{unsent} ORDER BY m.id FOR UPDATE OF m SKIP LOCKED)",
+        fingerprint = shape.fingerprint("m"),
         unsent = shape.unsent(),
         lease = outbox.sibling("lease"),
         relation_name = quote_literal(outbox.relation()),
@@ -46,7 +60,7 @@ fn own_target(outbox: &Outbox, shape: &Shape, token: u8, partitions: u8) -> Stri
 /// All of them in one row: a row for each would cost both sides more than writing it.
 const ALL: &str = "SELECT pg_catalog.array_agg(id)";
 
-/// $1 ids. Returns those written.
+/// $1 ids, $2 fingerprints. Returns those written.
 pub(super) fn sent(outbox: &Outbox, shape: &Shape, on_sent: OnSent) -> String {
     let (target, relation) = (target(outbox, shape), outbox.quoted());
     match on_sent {
@@ -64,10 +78,10 @@ pub(super) fn sent(outbox: &Outbox, shape: &Shape, on_sent: OnSent) -> String {
     }
 }
 
-/// $1 ids, $2 delays in seconds, $3 attempts, $4 errors, $5 this relay, $6 partitions. Returns
-/// those written.
+/// $1 ids, $2 delays in seconds, $3 attempts, $4 errors, $5 this relay, $6 partitions,
+/// $7 fingerprints. Returns those written.
 pub(super) fn retry(outbox: &Outbox, shape: &Shape) -> String {
-    let (target, relation) = (own_target(outbox, shape, 5, 6), outbox.quoted());
+    let (target, relation) = (own_target(outbox, shape, 5, 6, 7), outbox.quoted());
     format!(
         "{target}, news AS (SELECT * FROM unnest($1::bigint[], $2::float8[], $3::int[], $4::text[]) \
            AS news (id, delay, attempts, error)), \
@@ -79,14 +93,15 @@ pub(super) fn retry(outbox: &Outbox, shape: &Shape) -> String {
     )
 }
 
-/// $1 ids, $2 delays in seconds. Writes nothing: returns which still wait, and until when, for a
+/// $1 ids, $2 delays in seconds, $3 fingerprints. Writes nothing: returns which still wait, and until when, for a
 /// relation that has no columns to note it in.
 pub(super) fn retry_in_memory(outbox: &Outbox, shape: &Shape) -> String {
     format!(
         "SELECT m.id, pg_catalog.clock_timestamp() + pg_catalog.make_interval(secs => news.delay) \
-         FROM unnest($1::bigint[], $2::float8[]) AS news (id, delay) \
-         JOIN {} AS m ON m.id = news.id WHERE true{}",
+         FROM unnest($1::bigint[], $2::float8[], $3::bigint[]) AS news (id, delay, print) \
+         JOIN {} AS m ON m.id = news.id AND (print IS NULL OR print = {}) WHERE true{}",
         outbox.quoted(),
+        shape.fingerprint("m"),
         shape.unsent()
     )
 }
@@ -96,10 +111,11 @@ const KEPT: &str = "id, message_id, exchange, routing_key, ordering_key, payload
      correlation_id, content_type, properties, available_at, created_at, attempts, retry_at, \
      last_error, sent_at, xid";
 
-/// $1 ids, $2 reason classes, $3 reasons, $4 this relay, $5 partitions, $6 attempts known in memory.
+/// $1 ids, $2 reason classes, $3 reasons, $4 this relay, $5 partitions, $6 attempts known in memory,
+/// $7 fingerprints.
 /// Returns those moved, in one transaction.
 pub(super) fn quarantine(outbox: &Outbox, shape: &Shape) -> String {
-    let (target, relation) = (own_target(outbox, shape, 4, 5), outbox.quoted());
+    let (target, relation) = (own_target(outbox, shape, 4, 5, 7), outbox.quoted());
     let quarantine = outbox.sibling("quarantine");
     let columns = shape.columns();
     let kept = KEPT.replace(" attempts,", " greatest(attempts, counted),");
@@ -131,11 +147,11 @@ pub(super) fn rewrite_xids(outbox: &Outbox) -> String {
     )
 }
 
-/// $1 ids. Returns those that are still pending.
+/// $1 ids, $2 fingerprints. Returns those that are still pending.
 pub(super) fn pending(outbox: &Outbox, shape: &Shape) -> String {
     format!(
-        "{ALL} FROM {} WHERE id = ANY ($1::bigint[]){}",
-        outbox.quoted(),
+        "SELECT pg_catalog.array_agg(m.id) FROM {} WHERE true{}",
+        known(outbox, shape, 2),
         shape.unsent()
     )
 }

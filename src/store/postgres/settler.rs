@@ -13,6 +13,7 @@ use super::ident::Outbox;
 use super::instance::Heartbeat;
 use super::leases::{LeaseSql, numbers};
 use super::measure::measures;
+use super::one_server::Seat;
 use super::reader::within;
 use super::row::get;
 use super::session::{Session, ended};
@@ -24,7 +25,8 @@ use super::waits::Waits;
 use crate::config::OnSent;
 use crate::message::RowId;
 use crate::relay::rules::{
-    Leases, PartitionSet, SettleReport, Settlement, Stretch, Swept, Take, Ticket, Verdict,
+    Fingerprint, Leases, PartitionSet, SettleReport, Settlement, Stretch, Swept, Take, Ticket,
+    Verdict,
 };
 use crate::runtime::{Map, Set};
 use crate::store::{Announcement, Fault, Measures, Settler, StoreError};
@@ -32,6 +34,7 @@ use crate::store::{Announcement, Fault, Measures, Settler, StoreError};
 /// Settles an outbox over one session.
 pub struct PgSettler {
     session: Session,
+    seat: Seat,
     sent: Statement,
     retry: Statement,
     quarantine: Statement,
@@ -49,6 +52,7 @@ pub struct PgSettler {
 impl PgSettler {
     pub(super) async fn open(
         session: Session,
+        seat: Seat,
         outbox: &Outbox,
         on_sent: OnSent,
         token: Uuid,
@@ -89,6 +93,7 @@ impl PgSettler {
         leases.make(&session, deadline).await?;
         Ok(Self {
             session,
+            seat,
             sent,
             retry,
             quarantine,
@@ -118,7 +123,8 @@ impl PgSettler {
         if batch.sent.is_empty() {
             return Ok(Set::default());
         }
-        self.run(&self.sent, &[&batch.sent]).await
+        self.run(&self.sent, &[&batch.sent, &batch.sent_prints])
+            .await
     }
 
     async fn let_wait(&self, batch: &Batch) -> Result<Set<i64>, StoreError> {
@@ -126,17 +132,19 @@ impl PgSettler {
             return Ok(Set::default());
         }
         let Some(waits) = &self.waits else {
-            let parameters: [&(dyn ToSql + Sync); 6] = [
+            let parameters: [&(dyn ToSql + Sync); 7] = [
                 &batch.retry,
                 &batch.delays,
                 &batch.attempts,
                 &batch.errors,
                 &self.token,
                 &batch.retry_in,
+                &batch.retry_prints,
             ];
             return self.run(&self.retry, &parameters).await;
         };
-        let parameters: [&(dyn ToSql + Sync); 2] = [&batch.retry, &batch.delays];
+        let parameters: [&(dyn ToSql + Sync); 3] =
+            [&batch.retry, &batch.delays, &batch.retry_prints];
         let rows = self.session.client.query(&self.retry, &parameters);
         let rows = within(self.deadline, "settle rows", rows).await?;
         let attempts: Map<i64, i32> = batch
@@ -177,6 +185,7 @@ impl PgSettler {
                 &self.token,
                 &batch.unfit_in,
                 &attempts,
+                &batch.unfit_prints,
             ],
         )
         .await
@@ -199,6 +208,7 @@ impl PgSettler {
 
 impl Settler for PgSettler {
     async fn settle(&mut self, batch: &[Settlement]) -> Result<SettleReport, StoreError> {
+        self.seat.check()?;
         let sorted = Batch::of(batch);
         // In this order on the wire: a row that waited and was then sent ends as sent.
         let (retried, sent, moved) = tokio::try_join!(
@@ -222,7 +232,8 @@ impl Settler for PgSettler {
             return Ok(report);
         }
         let left: Vec<i64> = rest.iter().map(|settlement| settlement.id.0).collect();
-        let pending = self.run(&self.pending, &[&left]).await?;
+        let prints: Vec<Option<i64>> = rest.iter().map(|settlement| print(settlement)).collect();
+        let pending = self.run(&self.pending, &[&left, &prints]).await?;
         let owned = self.owned(&rest).await?;
         for settlement in rest {
             let may = settlement.verdict.is_anybody_s() || owned.contains(settlement.partition);
@@ -239,6 +250,7 @@ impl Settler for PgSettler {
     }
 
     async fn announce(&mut self, sign: &Announcement) -> Result<bool, StoreError> {
+        self.seat.check()?;
         self.heartbeat
             .announce(&self.session, self.deadline, sign)
             .await
@@ -329,7 +341,10 @@ fn ids(rows: &[Row]) -> Result<Set<i64>, StoreError> {
 #[derive(Default)]
 struct Batch {
     sent: Vec<i64>,
+    /// What each row is known by beside its id.
+    sent_prints: Vec<Option<i64>>,
     retry: Vec<i64>,
+    retry_prints: Vec<Option<i64>>,
     /// Partitions.
     retry_in: Vec<i16>,
     /// Seconds.
@@ -337,6 +352,7 @@ struct Batch {
     attempts: Vec<i32>,
     errors: Vec<String>,
     unfit: Vec<i64>,
+    unfit_prints: Vec<Option<i64>>,
     /// Partitions.
     unfit_in: Vec<i16>,
     classes: Vec<&'static str>,
@@ -350,7 +366,10 @@ impl Batch {
             let RowId(id) = settlement.id;
             let partition = numbers([settlement.partition].into_iter());
             match &settlement.verdict {
-                Verdict::Sent(_) => batch.sent.push(id),
+                Verdict::Sent(_) => {
+                    batch.sent.push(id);
+                    batch.sent_prints.push(print(settlement));
+                }
                 Verdict::RetryAt {
                     delay,
                     attempts,
@@ -358,6 +377,7 @@ impl Batch {
                     ..
                 } => {
                     batch.retry.push(id);
+                    batch.retry_prints.push(print(settlement));
                     batch.retry_in.extend(partition);
                     batch.delays.push(delay.as_secs_f64());
                     batch
@@ -367,6 +387,7 @@ impl Batch {
                 }
                 Verdict::Quarantine(unfit) => {
                     batch.unfit.push(id);
+                    batch.unfit_prints.push(print(settlement));
                     batch.unfit_in.extend(partition);
                     batch.classes.push(unfit.class.as_str());
                     batch.reasons.push(storable(&unfit.reason));
@@ -375,6 +396,10 @@ impl Batch {
         }
         batch
     }
+}
+
+fn print(settlement: &Settlement) -> Option<i64> {
+    settlement.fingerprint.map(|Fingerprint(hash)| hash)
 }
 
 /// Of several waits of one row in a batch only the last counts.

@@ -114,6 +114,20 @@ impl Shape {
         columns.collect::<Vec<_>>().join(", ")
     }
 
+    /// What tells a row of the relation, called by this alias, from another that has its id: the same
+    /// as [`read`](super::read_sql::read) tells of it.
+    pub(super) fn fingerprint(&self, alias: &str) -> String {
+        let column = if self.has("message_id") {
+            "message_id"
+        } else {
+            "id"
+        };
+        format!(
+            "pg_catalog.hashtextextended({alias}.{}::text, 0)",
+            quoted(column)
+        )
+    }
+
     /// What stands in FROM, with an alias behind it, where rows are read.
     pub(super) fn readable(&self, outbox: &Outbox) -> String {
         if self.is_whole() {

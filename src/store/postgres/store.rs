@@ -13,6 +13,7 @@ use uuid::Uuid;
 use super::connect::{connect, resolve};
 use super::direct::Direct;
 use super::ident::Outbox;
+use super::one_server::{OneServer, Side};
 use super::reader::{PgReader, within};
 use super::session::{Session, SessionSettings, application_name};
 use super::settler::PgSettler;
@@ -48,6 +49,8 @@ pub struct PgStore {
     pub last_reader: Arc<AtomicI32>,
     /// Waits of rows that the relation has no columns for.
     pub waits: Waits,
+    /// Which server each of this process's two sessions has.
+    pub servers: OneServer,
     /// That no pooler in transaction mode stands between.
     pub direct: Direct,
 }
@@ -111,8 +114,10 @@ impl Store for PgStore {
         self.direct.ascertain(self).await?;
         let session = self.session("reader").await?;
         self.end_last_reader(&session).await?;
+        let seat = self.servers.enter(Side::Reading, &session.started);
         let opening = PgReader::open(
             session,
+            seat,
             &self.outbox,
             self.successors,
             self.max_message_size,
@@ -125,8 +130,10 @@ impl Store for PgStore {
     async fn open_settler(&self) -> Result<PgSettler, StoreError> {
         self.direct.ascertain(self).await?;
         let session = self.session("settler").await?;
+        let seat = self.servers.enter(Side::Settling, &session.started);
         let opening = PgSettler::open(
             session,
+            seat,
             &self.outbox,
             self.on_sent,
             self.token,

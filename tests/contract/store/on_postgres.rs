@@ -6,6 +6,7 @@ use std::time::Duration;
 use outbox_relay::config::{DatabaseSection, DatabaseTarget, OnSent, Secret, Successors};
 use outbox_relay::message::RowId;
 use outbox_relay::store::postgres::ident::Outbox;
+use outbox_relay::store::postgres::one_server::OneServer;
 use outbox_relay::store::postgres::reader::PgReader;
 use outbox_relay::store::postgres::settler::PgSettler;
 use outbox_relay::store::postgres::store::PgStore;
@@ -27,6 +28,7 @@ impl OnPostgres {
         PgStore {
             token: uuid::Uuid::from_u128(relay),
             last_reader: Arc::default(),
+            servers: OneServer::default(),
             ..self.store.clone()
         }
     }
@@ -59,6 +61,7 @@ impl OnPostgres {
             token: uuid::Uuid::from_u128(1),
             last_reader: Arc::default(),
             waits: outbox_relay::store::postgres::Waits::default(),
+            servers: OneServer::default(),
             direct: Default::default(),
         };
         let client = database.connect().await;

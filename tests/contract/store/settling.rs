@@ -5,10 +5,12 @@ use std::time::Duration;
 use outbox_relay::broker::memory::MemoryBroker;
 use outbox_relay::broker::{Broker, Channel, Confirmed, Link, Outcome};
 use outbox_relay::message::{ReasonClass, RowId, Unfit};
-use outbox_relay::relay::rules::{Partition, SettleReport, Settlement, Ticket, Verdict};
+use outbox_relay::relay::rules::{
+    Fingerprint, Partition, SettleReport, Settlement, Ticket, Verdict,
+};
 use outbox_relay::store::Settler;
 
-use super::{New, Quarantined, SettlerOf, Stage, Stored, owner, suite};
+use super::{New, Quarantined, SettlerOf, Stage, Stored, first, owner, read, reader, suite};
 use crate::rows::publication;
 
 suite!(
@@ -17,6 +19,7 @@ suite!(
     a_row_that_was_quarantined_is_moved,
     a_locked_row_is_told_and_stops_nobody,
     a_row_that_is_gone_is_told,
+    a_row_that_was_given_the_id_of_another_is_left_alone,
     settling_twice_is_harmless,
     a_row_that_waited_and_was_then_sent_ends_as_sent,
     of_several_waits_the_last_counts,
@@ -42,6 +45,7 @@ pub async fn sent(id: RowId, ticket: u64) -> Settlement {
     Settlement {
         id,
         partition: Partition(0),
+        fingerprint: None,
         ticket: Ticket(ticket),
         verdict: Verdict::Sent(proof().await),
     }
@@ -51,6 +55,7 @@ pub fn retry(id: RowId, ticket: u64, delay: Duration, attempts: u32) -> Settleme
     Settlement {
         id,
         partition: Partition(0),
+        fingerprint: None,
         ticket: Ticket(ticket),
         verdict: Verdict::RetryAt {
             delay,
@@ -65,6 +70,7 @@ pub fn quarantine(id: RowId, ticket: u64, reason: &str) -> Settlement {
     Settlement {
         id,
         partition: Partition(0),
+        fingerprint: None,
         ticket: Ticket(ticket),
         verdict: Verdict::Quarantine(Unfit {
             class: ReasonClass::TooLarge,
@@ -167,6 +173,40 @@ async fn a_locked_row_is_told_and_stops_nobody<S: Stage>(stage: &S) {
     let report = settle(&mut settler, batch(sent(rows[0], 5).await)).await;
     assert_eq!(report.written.len(), 4);
     assert!(stage.stored(rows[0]).await.expect("kept").sent);
+}
+
+async fn a_row_that_was_given_the_id_of_another_is_left_alone<S: Stage>(stage: &S) {
+    let (rows, mut settler) = with_rows(stage, 3).await;
+    let mut reader = reader(stage).await;
+    let known: Vec<Fingerprint> = read(&mut reader, &first())
+        .await
+        .page
+        .iter()
+        .filter_map(|found| found.fingerprint)
+        .collect();
+    let [Fingerprint(one), ..] = known[..] else {
+        panic!("every row is known by more than its id")
+    };
+    let of = |mut settlement: Settlement, hash: i64| {
+        settlement.fingerprint = Some(Fingerprint(hash));
+        settlement
+    };
+    let batch = vec![
+        of(sent(rows[0], 1).await, one ^ 1),
+        of(retry(rows[1], 2, HOUR, 1), one ^ 1),
+        of(quarantine(rows[2], 3, "no"), one ^ 1),
+    ];
+    let mut report = settle(&mut settler, batch).await;
+    report.gone.sort_unstable();
+    assert!(report.written.is_empty());
+    let gone = [(rows[0], 1), (rows[1], 2), (rows[2], 3)];
+    assert_eq!(report.gone, gone.map(|(id, ticket)| (id, Ticket(ticket))));
+    for row in &rows {
+        let stored = stage.stored(*row).await.expect("left alone");
+        assert!(!stored.sent && !stored.waits);
+    }
+    let report = settle(&mut settler, vec![of(sent(rows[0], 4).await, one)]).await;
+    assert_eq!(report.written, [(rows[0], Ticket(4))]);
 }
 
 async fn a_row_that_is_gone_is_told<S: Stage>(stage: &S) {

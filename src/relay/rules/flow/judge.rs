@@ -180,11 +180,18 @@ impl Flow {
         }
         self.disowned(report);
         for (id, ticket) in &report.gone {
-            match self.ledger.get(*id).map(|entry| entry.fate) {
-                Some(Fate::Waits) => self.vanished(*id),
-                Some(Fate::Open | Fate::Sent | Fate::Condemned) | None => {
-                    self.written(*id, *ticket);
+            let Some(entry) = self.ledger.get_mut(*id) else {
+                continue;
+            };
+            // Another row may have its id by now, and was taken for this one when it was read.
+            entry.missed = true;
+            let lane = entry.lane;
+            match entry.fate {
+                Fate::Waits => {
+                    self.vanished(*id);
+                    self.look_again(*id, lane);
                 }
+                Fate::Open | Fate::Sent | Fate::Condemned => self.written(*id, *ticket),
             }
         }
     }
@@ -216,9 +223,11 @@ impl Flow {
         let ticket = Ticket(self.tickets);
         let entry = self.ledger.get(id);
         let partition = entry.map_or(Partition(0), |entry| entry.partition);
+        let fingerprint = entry.and_then(|entry| entry.fingerprint);
         self.settlements.push(Settlement {
             id,
             partition,
+            fingerprint,
             ticket,
             verdict,
         });

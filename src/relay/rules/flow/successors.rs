@@ -32,6 +32,7 @@ impl Flow {
         let entry = Entry {
             lane,
             partition: found.partition,
+            fingerprint: found.fingerprint,
             state: State::Queued,
             content: Content::Spent,
             exchange,

@@ -197,7 +197,7 @@ impl Flow {
 
     fn enter(&mut self, found: Found, lane: Lane, gates: [u64; 2], waiting_since: Moment) {
         let [exchange, destination] = gates;
-        let (id, partition) = (found.id(), found.partition);
+        let (id, partition, fingerprint) = (found.id(), found.partition, found.fingerprint);
         let (content, attempts, unfit) = match found.into_row() {
             Ok(row) => self.validate(row),
             Err((row, stored)) => {
@@ -210,6 +210,7 @@ impl Flow {
         let entry = Entry {
             lane,
             partition,
+            fingerprint,
             state,
             content,
             exchange,
