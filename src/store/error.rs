@@ -13,8 +13,10 @@ pub struct Fault {
     pub doing: String,
     /// The five characters that PostgreSQL answered with, if it answered.
     pub sqlstate: Option<String>,
-    /// Why, with the whole chain of causes, and the remedy where one is known.
+    /// Why, with the whole chain of causes.
     pub reason: String,
+    /// What makes it right, with the setting's name, where more is known than the class says.
+    pub remedy: Option<String>,
 }
 
 impl Fault {
@@ -25,6 +27,25 @@ impl Fault {
             doing: doing.into(),
             sqlstate: None,
             reason: reason.into(),
+            remedy: None,
+        }
+    }
+
+    /// The same for a place that shows the remedy apart.
+    #[must_use]
+    pub fn without_remedy(self) -> Self {
+        Self {
+            remedy: None,
+            ..self
+        }
+    }
+
+    /// The same with what makes it right.
+    #[must_use]
+    pub fn with_remedy(self, remedy: impl Into<String>) -> Self {
+        Self {
+            remedy: Some(remedy.into()),
+            ..self
         }
     }
 }
@@ -32,6 +53,9 @@ impl Fault {
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.doing, self.reason)?;
+        if let Some(remedy) = &self.remedy {
+            write!(f, "; {remedy}")?;
+        }
         match &self.sqlstate {
             Some(code) => write!(f, " (SQLSTATE {code})"),
             None => Ok(()),
@@ -89,6 +113,13 @@ impl StoreError {
         }
     }
 
+    /// The whole text without the remedy.
+    #[must_use]
+    pub fn found(&self) -> String {
+        let bare = self.clone().map_fault(Fault::without_remedy);
+        bare.to_string()
+    }
+
     /// The same class with other words.
     #[must_use]
     pub fn map_fault(self, change: impl FnOnce(Fault) -> Fault) -> Self {
@@ -119,6 +150,7 @@ impl StoreError {
             doing: doing.into(),
             sqlstate: Some(sqlstate.to_owned()),
             reason: reason.to_owned(),
+            remedy: None,
         };
         match sqlstate {
             "40001" | "40P01" | "55P03" => Self::Retryable(fault),
@@ -126,12 +158,9 @@ impl StoreError {
             "42P01" | "42703" | "42704" | "42804" | "42883" | "3F000" | "0A000" | "26000" => {
                 Self::Schema(fault)
             }
-            "3D000" => Self::Settings(Fault {
-                reason: format!(
-                    "{reason}; create it, or correct the name (database.dbname, or the URL)"
-                ),
-                ..fault
-            }),
+            "3D000" => Self::Settings(
+                fault.with_remedy("create it, or correct the name (database.dbname, or the URL)"),
+            ),
             "42501" => Self::Denied(fault),
             "57014" => Self::TimedOut(fault),
             "53300" | "25P03" | "57P01" | "57P02" | "57P03" | "57P04" | "57P05" => {

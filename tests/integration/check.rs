@@ -214,6 +214,12 @@ async fn servers_that_do_not_answer_are_told_from_those_that_refuse() {
     );
     assert_eq!(checked.only("publishing").0, "ok");
 
+    let away = database.url.rsplit_once('/').expect("a URL").0.to_owned() + "/nowhere";
+    let checked = check(&away, &vhost().await.url).await;
+    let (state, _, remedy) = checked.only("database");
+    assert_eq!((checked.code, state), (1, "failed"));
+    assert!(remedy.contains("database.dbname"), "{remedy}");
+
     let dead = format!("amqp://guest:guest@127.0.0.1:{}", nobody.number());
     let checked = check(&database.url, &dead).await;
     assert_eq!(

@@ -96,7 +96,15 @@ async fn tried(server: &Postgres, parameters: &str) -> Result<bool, StoreError> 
 async fn refused(server: &Postgres, parameters: &str, words: &[&str]) {
     let told = match tried(server, parameters).await {
         Ok(_) => panic!("{parameters}: let in"),
-        Err(error) => error.to_string(),
+        Err(error) => {
+            let remedy = error
+                .fault()
+                .remedy
+                .as_deref()
+                .expect("a remedy of its own");
+            assert!(!error.found().contains(remedy), "{error}");
+            error.to_string()
+        }
     };
     for word in words {
         assert!(told.contains(word), "{parameters}: {told}");
@@ -139,7 +147,7 @@ async fn a_certificate_for_another_name_is_refused_by_verify_full_only() {
     let folder = Folder::new();
     let server = folder.server("elsewhere", ANYHOW).await;
     let ca = folder.file("ca.pem");
-    let words = ["for another name", "db.example"];
+    let words = ["for another name", "db.example", "verify-ca"];
     refused(
         &server,
         &format!("sslmode=verify-full&sslrootcert={ca}"),
@@ -166,7 +174,7 @@ async fn a_server_that_wants_to_know_the_client_is_shown_its_certificate() {
     let folder = Folder::new();
     let server = folder.server("good", KNOWN_CLIENT).await;
     let anonymous = format!("sslmode=verify-full&sslrootcert={}", folder.file("ca.pem"));
-    refused(&server, &anonymous, &["client certificate", "28000"]).await;
+    refused(&server, &anonymous, &["set database.cert_file", "28000"]).await;
     let (cert, key) = (folder.file("client.pem"), folder.file("client.key"));
     let known = format!("{anonymous}&sslcert={cert}&sslkey={key}");
     assert_eq!(tried(&server, &known).await, Ok(true));
@@ -185,7 +193,7 @@ async fn a_server_that_insists_on_tls_gets_it_where_the_mode_leaves_it_open() {
     let server = folder.server("good", ENCRYPTED).await;
     assert_eq!(tried(&server, "sslmode=allow").await, Ok(true));
     assert_eq!(tried(&server, "sslmode=prefer").await, Ok(true));
-    refused(&server, "sslmode=disable", &["no encryption", "28000"]).await;
+    refused(&server, "sslmode=disable", &["database.sslmode", "28000"]).await;
 }
 
 #[tokio::test]

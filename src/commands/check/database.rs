@@ -109,9 +109,10 @@ fn failure(check: &'static str, error: &StoreError) -> Finding {
         StoreError::Settings(_) => (State::Failed, "correct the setting that is named"),
         StoreError::Other(_) => (State::Failed, "see the server's log"),
     };
+    let known = error.fault().remedy.as_deref();
     Finding {
         state,
-        ..Finding::failed(check, error.to_string(), remedy)
+        ..Finding::failed(check, error.found(), known.unwrap_or(remedy))
     }
 }
 

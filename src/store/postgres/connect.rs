@@ -127,7 +127,7 @@ impl Door<'_> {
                     .await;
                 }
                 Err(error) => {
-                    let refusal = refusal(&self.name, &error);
+                    let refusal = self.refusal(&error);
                     let other_way_may_help = matches!(refusal.sqlstate(), None | Some("28000"));
                     last = Some(refusal);
                     if !other_way_may_help {
@@ -137,6 +137,27 @@ impl Door<'_> {
             }
         }
         Err(last.unwrap_or_else(|| StoreError::Unreachable(Fault::new(doing(&self.name), ""))))
+    }
+
+    fn refusal(&self, error: &tokio_postgres::Error) -> StoreError {
+        let refused = store_error(doing(&self.name), error);
+        match refused.sqlstate() {
+            None => {
+                let fault = Fault::new(doing(&self.name), chain(error));
+                let remedy = handshake_error(error).and_then(tls::remedy);
+                StoreError::Unreachable(Fault {
+                    remedy: remedy.or_else(|| no_tls(error)).map(str::to_owned),
+                    ..fault
+                })
+            }
+            // On a Unix socket there is no TLS.
+            Some("28000") if !self.unix => {
+                let known = self.access.certificates.cert_file.is_some();
+                let remedy = tls::login_remedy(self.access.sslmode, known);
+                refused.map_fault(|fault| fault.with_remedy(remedy))
+            }
+            Some(_) => refused,
+        }
     }
 }
 
@@ -259,19 +280,6 @@ async fn tls_client(access: &DatabaseAccess) -> Result<rustls::ClientConfig, Sto
         .map_err(|error| StoreError::Other(Fault::new("prepare TLS", error.to_string())))?
 }
 
-fn refusal(server: &str, error: &tokio_postgres::Error) -> StoreError {
-    let refused = store_error(doing(server), error);
-    if refused.sqlstate().is_some() {
-        return refused;
-    }
-    let mut fault = Fault::new(doing(server), chain(error));
-    let remedy = handshake_error(error).and_then(tls::remedy);
-    if let Some(remedy) = remedy.or_else(|| no_tls(error)) {
-        fault.reason = format!("{}; {remedy}", fault.reason);
-    }
-    StoreError::Unreachable(fault)
-}
-
 /// The client crate has no type for this answer; the words are its own, not the server's.
 fn no_tls(error: &tokio_postgres::Error) -> Option<&'static str> {
     use std::error::Error as _;
@@ -301,7 +309,13 @@ fn handshake_error(error: &tokio_postgres::Error) -> Option<&rustls::Error> {
 
 /// One refusal for all hosts, of the class that says most.
 fn summary(mut refusals: Vec<StoreError>) -> StoreError {
-    let reasons: Vec<_> = refusals.iter().map(|one| one.fault().to_string()).collect();
+    let reasons: Vec<_> = refusals
+        .iter()
+        .map(|one| one.fault().clone().without_remedy().to_string())
+        .collect();
+    let remedies = refusals.iter().filter_map(|one| one.fault().remedy.clone());
+    let mut remedies: Vec<_> = remedies.collect();
+    remedies.dedup();
     let telling = refusals
         .iter()
         .position(|one| !matches!(one, StoreError::Unreachable(_)))
@@ -313,6 +327,7 @@ fn summary(mut refusals: Vec<StoreError>) -> StoreError {
             doing: "no host took us".to_owned(),
             sqlstate: fault.sqlstate,
             reason: reasons.join("; "),
+            remedy: (!remedies.is_empty()).then(|| remedies.join("; ")),
         }),
     }
 }

@@ -169,6 +169,25 @@ pub fn remedy(error: &Error) -> Option<&'static str> {
     }
 }
 
+/// What to do about a login that was refused before any password (SQLSTATE 28000): by an entry of
+/// `pg_hba.conf`, or for want of one, or of the role. Which of them, only the server's translated
+/// words say; how we came tells what they can be about. `known`: we showed a certificate.
+#[must_use]
+pub fn login_remedy(mode: SslMode, known: bool) -> &'static str {
+    if matches!(mode, SslMode::Disable) {
+        "if the server lets in encrypted connections only, set a stronger database.sslmode; \
+         otherwise correct the login in [database], or pg_hba.conf on the server"
+    } else if known {
+        "if it is about the client's certificate, database.cert_file has to be of an authority \
+         that the server trusts (ssl_ca_file) and, if it is the login, for this user; otherwise \
+         correct the login in [database], or pg_hba.conf on the server"
+    } else {
+        "if the server asks for a client certificate, set database.cert_file and \
+         database.key_file; otherwise correct the login and database.sslmode in [database], or \
+         pg_hba.conf on the server"
+    }
+}
+
 /// Accepts any name; with roots, only certificates that chain to one of them. Proof that the
 /// server holds the certificate's key is demanded either way.
 #[derive(Debug)]
@@ -269,6 +288,38 @@ mod tests {
             let text = refusal(mode, &files);
             assert!(text.contains("no CERTIFICATE section"), "{mode:?}: {text}");
         }
+    }
+
+    #[test]
+    fn each_refused_certificate_names_what_mends_it() {
+        use CertificateError as Reason;
+        let certificate = Error::InvalidCertificate;
+        for (error, setting) in [
+            (certificate(Reason::UnknownIssuer), "database.ca_file"),
+            (certificate(Reason::Expired), "renew it"),
+            (certificate(Reason::NotValidForName), "verify-ca"),
+            (
+                Error::AlertReceived(AlertDescription::CertificateRequired),
+                "database.key_file",
+            ),
+            (
+                Error::AlertReceived(AlertDescription::UnknownCA),
+                "database.cert_file",
+            ),
+        ] {
+            let told = remedy(&error).unwrap_or_default();
+            assert!(told.contains(setting), "{error}: {told}");
+        }
+    }
+
+    #[test]
+    fn a_refused_login_names_the_settings_it_may_be_about() {
+        let told = login_remedy(SslMode::Disable, false);
+        assert!(told.contains("database.sslmode"), "{told}");
+        let told = login_remedy(SslMode::VerifyFull, false);
+        assert!(told.contains("set database.cert_file"), "{told}");
+        let told = login_remedy(SslMode::VerifyFull, true);
+        assert!(told.contains("ssl_ca_file"), "{told}");
     }
 
     #[test]
