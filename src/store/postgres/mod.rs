@@ -1,5 +1,6 @@
 //! The store on PostgreSQL 13 to 18: sessions, schema, and all SQL.
 
+mod batch;
 pub mod connect;
 pub mod direct;
 pub mod explain;

@@ -9,9 +9,10 @@ use tokio_postgres::{Client, Row, Statement};
 use tracing::info;
 use uuid::Uuid;
 
+use super::batch::{Batch, print};
 use super::ident::Outbox;
 use super::instance::Heartbeat;
-use super::leases::{LeaseSql, numbers};
+use super::leases::LeaseSql;
 use super::measure::measures;
 use super::one_server::Seat;
 use super::reader::within;
@@ -23,10 +24,8 @@ use super::sqlstate::store_error;
 use super::sweep::sweep;
 use super::waits::Waits;
 use crate::config::OnSent;
-use crate::message::RowId;
 use crate::relay::rules::{
-    Fingerprint, Leases, PartitionSet, SettleReport, Settlement, Stretch, Swept, Take, Ticket,
-    Verdict,
+    Leases, PartitionSet, SettleReport, Settlement, Stretch, Swept, Take, Verdict,
 };
 use crate::runtime::{Map, Set};
 use crate::store::{Announcement, Fault, Measures, Settler, StoreError};
@@ -335,86 +334,4 @@ async fn rewrite_xids(
 
 fn ids(rows: &[Row]) -> Result<Set<i64>, StoreError> {
     rows.iter().map(|row| get(row, 0)).collect()
-}
-
-/// A batch, sorted by what is to be done, in PostgreSQL's types.
-#[derive(Default)]
-struct Batch {
-    sent: Vec<i64>,
-    /// What each row is known by beside its id.
-    sent_prints: Vec<Option<i64>>,
-    retry: Vec<i64>,
-    retry_prints: Vec<Option<i64>>,
-    /// Partitions.
-    retry_in: Vec<i16>,
-    /// Seconds.
-    delays: Vec<f64>,
-    attempts: Vec<i32>,
-    errors: Vec<String>,
-    unfit: Vec<i64>,
-    unfit_prints: Vec<Option<i64>>,
-    /// Partitions.
-    unfit_in: Vec<i16>,
-    classes: Vec<&'static str>,
-    reasons: Vec<String>,
-}
-
-impl Batch {
-    fn of(settlements: &[Settlement]) -> Self {
-        let mut batch = Self::default();
-        for settlement in latest(settlements) {
-            let RowId(id) = settlement.id;
-            let partition = numbers([settlement.partition].into_iter());
-            match &settlement.verdict {
-                Verdict::Sent(_) => {
-                    batch.sent.push(id);
-                    batch.sent_prints.push(print(settlement));
-                }
-                Verdict::RetryAt {
-                    delay,
-                    attempts,
-                    error,
-                    ..
-                } => {
-                    batch.retry.push(id);
-                    batch.retry_prints.push(print(settlement));
-                    batch.retry_in.extend(partition);
-                    batch.delays.push(delay.as_secs_f64());
-                    batch
-                        .attempts
-                        .push(i32::try_from(*attempts).unwrap_or(i32::MAX));
-                    batch.errors.push(storable(error));
-                }
-                Verdict::Quarantine(unfit) => {
-                    batch.unfit.push(id);
-                    batch.unfit_prints.push(print(settlement));
-                    batch.unfit_in.extend(partition);
-                    batch.classes.push(unfit.class.as_str());
-                    batch.reasons.push(storable(&unfit.reason));
-                }
-            }
-        }
-        batch
-    }
-}
-
-fn print(settlement: &Settlement) -> Option<i64> {
-    settlement.fingerprint.map(|Fingerprint(hash)| hash)
-}
-
-/// Of several waits of one row in a batch only the last counts.
-fn latest(settlements: &[Settlement]) -> Vec<&Settlement> {
-    let wait = |s: &&Settlement| matches!(s.verdict, Verdict::RetryAt { .. });
-    let waits: Map<RowId, Ticket> = settlements
-        .iter()
-        .filter(wait)
-        .map(|s| (s.id, s.ticket))
-        .collect();
-    let counts = |s: &&Settlement| !wait(s) || waits.get(&s.id) == Some(&s.ticket);
-    settlements.iter().filter(counts).collect()
-}
-
-/// `text` cannot hold U+0000.
-fn storable(text: &str) -> String {
-    text.replace('\0', "\u{fffd}")
 }
