@@ -184,6 +184,30 @@ async fn who_is_cut_off_from_the_broker_leaves_its_share_to_the_other() {
     judged(&scene, writers, vec![cut_off, other]).await;
 }
 
+/// One that comes without a way to the broker takes nothing from one that has one, until it has one.
+#[tokio::test]
+async fn who_never_reached_the_broker_takes_no_share() {
+    let scene = scene("15s").await;
+    let relay = scene.ready_relay().await;
+    scene.until(&shared_by(1)).await;
+    let proxy = Proxy::start(port(&scene.vhost.url)).await;
+    proxy.refuse(true);
+    let cut_off = Relay::start(&Settings::new(
+        &scene.database,
+        &through(&scene.vhost.url, &proxy),
+    ));
+    cut_off.printed("other relays own everything").await;
+    // A regular sign of life later than that it would have a share by the old relay's next look.
+    let known = "SELECT count(*) = 2 AND bool_and(heartbeat_at - started_at > interval '10 seconds') \
+                 FROM outbox.instance";
+    scene.until(known).await;
+    assert!(scene.ask::<bool>(&shared_by(1)).await);
+    proxy.refuse(false);
+    scene.until(&shared_by(2)).await;
+    relay.stop().await;
+    cut_off.stop().await;
+}
+
 /// Whoever is told to stop while it waits for the broker gives its share back all the same.
 #[tokio::test]
 async fn a_relay_that_stops_in_an_outage_leaves_its_share_to_others() {

@@ -36,7 +36,7 @@ pub struct Peer {
     pub renewed_at: SystemTime,
     /// How long its lease lasts from there.
     pub lease: Duration,
-    /// It is connected to the broker.
+    /// It is connected to the broker; one that the broker blocks is.
     pub able: bool,
     /// What it owns.
     pub held: PartitionSet,
@@ -99,8 +99,27 @@ struct Watched {
     renewed: bool,
     /// How long its lease lasts, as it says.
     lease: Duration,
-    /// Since when it has not been connected to the broker.
-    unable_since: Option<Moment>,
+    broker: Reach,
+}
+
+/// A relay's way to the broker, as far as it was watched.
+#[derive(Clone, Copy, Debug)]
+enum Reach {
+    /// It was not connected when it was first seen, nor since.
+    Never,
+    Connected,
+    /// It was connected before.
+    Lost(Moment),
+}
+
+impl Reach {
+    fn next(self, able: bool, now: Moment) -> Self {
+        match (able, self) {
+            (true, _) => Self::Connected,
+            (false, Self::Connected) => Self::Lost(now),
+            (false, Self::Never | Self::Lost(_)) => self,
+        }
+    }
 }
 
 impl Ownership {
@@ -192,7 +211,7 @@ impl Ownership {
                 dies_at: now + left,
                 renewed: false,
                 lease: peer.lease,
-                unable_since: None,
+                broker: Reach::Never,
             });
             watched.lease = peer.lease;
             if watched.renewed_at != peer.renewed_at {
@@ -200,10 +219,7 @@ impl Ownership {
                 watched.dies_at = now + left;
                 watched.renewed = true;
             }
-            watched.unable_since = match (peer.able, watched.unable_since) {
-                (true, _) => None,
-                (false, since) => Some(since.unwrap_or(now)),
-            };
+            watched.broker = watched.broker.next(peer.able, now);
         }
     }
 
@@ -211,15 +227,20 @@ impl Ownership {
         self.watched.get(&peer).is_some_and(|one| now < one.dies_at)
     }
 
-    /// How many partitions this relay should have. Who has had no connection to the broker for as
-    /// long as its lease leaves its share to those who have one, if anybody has. It is its own lease
-    /// that counts, so that all agree whose settings differ: what one gives up another has to take.
+    /// How many partitions this relay should have. Who has lost the broker for as long as its lease
+    /// leaves its share to those who have it, if anybody has; who came without it has no share until
+    /// then. It is its own lease that counts, so that all agree whose settings differ: what one gives
+    /// up another has to take. Who is new itself may take a lost one for one that never was
+    /// connected, and so takes too much for its share, never too little.
     fn share(&self, living: &[&Peer], now: Moment) -> usize {
         let able = |one: &Uuid| {
-            self.watched.get(one).is_none_or(|watched| {
-                let since = watched.unable_since;
-                since.is_none_or(|since| now.since(since) < watched.lease)
-            })
+            self.watched
+                .get(one)
+                .is_none_or(|watched| match watched.broker {
+                    Reach::Never => false,
+                    Reach::Connected => true,
+                    Reach::Lost(at) => now.since(at) < watched.lease,
+                })
         };
         let mut sharing: Vec<Uuid> = living.iter().map(|peer| peer.instance).collect();
         sharing.push(self.me);

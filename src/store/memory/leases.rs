@@ -54,7 +54,7 @@ impl LeaseTable {
             instance: sign.instance,
             renewed_at: *renewed_at,
             lease: sign.lease,
-            able: sign.broker.0 == "connected",
+            able: ["connected", "blocked"].contains(&sign.broker.0.as_str()),
             held: self.held(Some(sign.instance)),
         };
         Leases {

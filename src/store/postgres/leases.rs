@@ -165,7 +165,8 @@ fn make(lease: &str, relation: &str) -> String {
 fn look(lease: &str, instance: &str, relation: &str) -> String {
     format!(
         "SELECT pg_catalog.clock_timestamp(), i.instance, i.heartbeat_at, \
-           EXTRACT(epoch FROM i.lease_for)::float8, i.broker_state = 'connected', l.partitions \
+           EXTRACT(epoch FROM i.lease_for)::float8, i.broker_state IN ('connected', 'blocked'), \
+           l.partitions \
          FROM (SELECT * FROM {instance} WHERE relation = {relation}) AS i \
          FULL JOIN (SELECT owner, pg_catalog.array_agg(partition) AS partitions FROM {lease} \
                     WHERE relation = {relation} GROUP BY owner) AS l ON l.owner = i.instance"

@@ -4,7 +4,7 @@ use std::time::{Duration, SystemTime};
 
 use outbox_relay::message::RowId;
 use outbox_relay::relay::rules::{Leases, Partition, PartitionSet, Peer, Take, Ticket};
-use outbox_relay::store::Settler;
+use outbox_relay::store::{Announcement, Settler};
 use uuid::Uuid;
 
 use super::alive::sign;
@@ -16,6 +16,7 @@ suite!(
     a_relay_takes_what_is_free_up_to_its_limit,
     what_was_given_back_is_free,
     a_relay_that_stops_leaves_everything_free,
+    a_relay_whose_broker_blocks_is_connected,
     a_read_tells_whether_there_are_partitions_without_an_owner,
     only_from_the_silent_is_taken,
     only_the_owner_decides_that_a_row_waits_or_is_given_up,
@@ -75,6 +76,18 @@ async fn a_relay_that_stops_leaves_everything_free<S: Stage>(stage: &S) {
     one.withdraw().await.expect("gone");
     let leases = look(&mut two).await;
     assert_eq!((leases.free, leases.peers.len()), (PartitionSet::ALL, 1));
+}
+
+async fn a_relay_whose_broker_blocks_is_connected<S: Stage>(stage: &S) {
+    let mut one = settler(stage).await;
+    for (state, able) in [("blocked", true), ("disconnected", false)] {
+        let told = Announcement {
+            broker: (state.to_owned(), String::new()),
+            ..sign(1)
+        };
+        assert!(one.announce(&told).await.expect("a sign"));
+        assert_eq!(peer(&look(&mut one).await, 1).able, able, "{state}");
+    }
 }
 
 async fn a_read_tells_whether_there_are_partitions_without_an_owner<S: Stage>(stage: &S) {

@@ -195,30 +195,93 @@ fn at_first_sight_an_old_lease_is_over_only_if_the_clocks_agree() {
     assert!(plan.take.is_some());
 }
 
+/// A view of the first relay and a second one; whether each is connected.
+fn two(at: f64, held: [PartitionSet; 2], able: [bool; 2]) -> Leases {
+    let one = |no: usize| Peer {
+        able: able[no],
+        ..peer(no as u128 + 1, at, held[no])
+    };
+    leases(at, vec![one(0), one(1)])
+}
+
 #[test]
 fn who_cannot_reach_the_broker_for_long_leaves_its_share_to_those_who_can() {
     let mut me = first();
-    let view = |at: f64, other_able: bool| {
-        let mut cut_off = peer(1, at, PartitionSet::ALL);
-        cut_off.able = false;
-        let mut other = peer(2, at, PartitionSet::NONE);
-        other.able = other_able;
-        leases(at, vec![cut_off, other])
+    let mut surplus = |at: f64, able| {
+        let view = two(at, [PartitionSet::ALL, PartitionSet::NONE], able);
+        look(&mut me, &view, at).surplus.len()
     };
-    assert_eq!(look(&mut me, &view(0.0, true), 0.0).surplus.len(), 128);
-    assert_eq!(look(&mut me, &view(14.0, true), 14.0).surplus.len(), 128);
+    assert_eq!(surplus(0.0, [true, true]), 128);
+    assert_eq!(surplus(1.0, [false, true]), 128, "a hiccup moves nothing");
+    assert_eq!(surplus(15.0, [false, true]), 128);
+    assert_eq!(surplus(16.0, [false, true]), 256);
+    assert_eq!(surplus(17.0, [true, true]), 128);
+    assert_eq!(surplus(18.0, [false, false]), 128);
     assert_eq!(
-        look(&mut me, &view(15.0, true), 15.0).surplus,
-        PartitionSet::ALL
-    );
-    let mut me = first();
-    look(&mut me, &view(0.0, false), 0.0);
-    let plan = look(&mut me, &view(20.0, false), 20.0);
-    assert_eq!(
-        plan.surplus.len(),
+        surplus(40.0, [false, false]),
         128,
         "an outage for all is no reason to move"
     );
+}
+
+#[test]
+fn who_comes_without_a_way_to_the_broker_has_no_share_until_it_has_one() {
+    let mut new = Ownership::new(Uuid::from_u128(2), LEASE);
+    let mut old = first();
+    let held = [PartitionSet::ALL, PartitionSet::NONE];
+    for at in [0.0, 5.0] {
+        let view = two(at, held, [true, false]);
+        assert!(look(&mut old, &view, at).surplus.is_empty());
+        assert!(look(&mut new, &view, at).stands_by);
+    }
+    let view = two(6.0, [PartitionSet::NONE; 2], [true, false]);
+    let limit = |plan: Plan| plan.take.map(|take| take.limit);
+    assert_eq!(
+        limit(look(&mut new, &view, 6.0)),
+        None,
+        "not what is free, either"
+    );
+    assert_eq!(limit(look(&mut old, &view, 6.0)), Some(256));
+    let view = two(7.0, held, [true, true]);
+    assert_eq!(look(&mut old, &view, 7.0).surplus.len(), 128);
+    let view = two(8.0, [range(0..=127), PartitionSet::NONE], [true, true]);
+    assert_eq!(limit(look(&mut new, &view, 8.0)), Some(128));
+    let view = two(9.0, [range(0..=127), range(128..=255)], [true, false]);
+    assert!(
+        look(&mut new, &view, 9.0).surplus.is_empty(),
+        "it has been there"
+    );
+}
+
+#[test]
+fn without_a_broker_for_anybody_shares_are_as_ever() {
+    let mut alone = peer(1, 0.0, PartitionSet::NONE);
+    alone.able = false;
+    let take = look(&mut first(), &leases(0.0, vec![alone]), 0.0).take;
+    assert_eq!(take.map(|take| take.limit), Some(256));
+    let view = two(0.0, [PartitionSet::NONE; 2], [false, false]);
+    for no in [1, 2] {
+        let mut one = Ownership::new(Uuid::from_u128(no), LEASE);
+        let take = look(&mut one, &view, 0.0).take;
+        assert_eq!(take.map(|take| take.limit), Some(128));
+    }
+}
+
+#[test]
+fn who_joins_in_a_hiccup_leaves_no_partition_without_an_owner() {
+    let mut old = first();
+    let none = PartitionSet::NONE;
+    let alone = leases(0.0, vec![peer(1, 0.0, PartitionSet::ALL)]);
+    look(&mut old, &alone, 0.0);
+    let view = two(1.0, [PartitionSet::ALL, none], [false, false]);
+    let plan = look(&mut old, &view, 1.0);
+    assert!(plan.surplus.is_empty(), "it is the only one that was able");
+    let mut new = Ownership::new(Uuid::from_u128(2), LEASE);
+    assert!(look(&mut new, &view, 1.0).stands_by);
+    let view = two(2.0, [range(0..=127), none], [false, true]);
+    let limit = |plan: Plan| plan.take.map_or(0, |take| take.limit);
+    let old = limit(look(&mut old, &view, 2.0));
+    assert_eq!((old, limit(look(&mut new, &view, 2.0))), (0, 256));
 }
 
 #[test]
@@ -228,18 +291,18 @@ fn relays_with_different_leases_agree_who_leaves_its_share() {
     let mut other = Ownership::new(Uuid::from_u128(2), long);
     let view = |at: f64, held: PartitionSet| {
         let mut first = peer(1, at, held);
-        first.able = false;
+        first.able = at < 1.0;
         let mut second = peer(2, at, range(128..=255));
         second.lease = long;
         leases(at, vec![first, second])
     };
-    for at in [0.0, 10.0] {
+    for at in [0.0, 1.0, 10.0] {
         let view = view(at, range(0..=127));
         assert!(look(&mut cut_off, &view, at).surplus.is_empty());
         assert_eq!(look(&mut other, &view, at).take, None);
     }
-    let plan = look(&mut cut_off, &view(15.0, range(0..=127)), 15.0);
+    let plan = look(&mut cut_off, &view(16.0, range(0..=127)), 16.0);
     assert_eq!(plan.surplus, range(0..=127));
-    let take = look(&mut other, &view(15.1, PartitionSet::NONE), 15.1).take;
+    let take = look(&mut other, &view(16.1, PartitionSet::NONE), 16.1).take;
     assert_eq!(take.map(|take| take.limit), Some(128));
 }
