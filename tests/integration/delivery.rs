@@ -55,6 +55,25 @@ async fn a_scheduled_row_waits_for_its_time_and_holds_nobody() {
     assert_eq!(scene.queues.take_all(QUEUE).await.len(), 4);
 }
 
+/// As docs/writing-rows.md tells it: by a new xid, and not by the sweep a minute later.
+#[tokio::test]
+async fn a_row_that_is_brought_forward_with_a_new_xid_goes_at_once() {
+    let scene = Scene::new().await;
+    let relay = scene.ready_relay().await;
+    let insert = "INSERT INTO outbox.message (routing_key, payload, available_at)
+         VALUES ('q', '{}', clock_timestamp() + interval '1 h')";
+    scene.run(insert).await;
+    // Read past it.
+    scene.flows(Draft::to(QUEUE)).await;
+    let forward = "UPDATE outbox.message SET available_at = NULL, xid = DEFAULT,
+           created_at = clock_timestamp() WHERE sent_at IS NULL";
+    scene.run(forward).await;
+    scene.drained().await;
+    let late = scene.count("sent_at > created_at + interval '15 s'").await;
+    assert_eq!(late, 0, "not by the sweep");
+    relay.stop().await;
+}
+
 #[tokio::test]
 async fn a_run_until_empty_sends_what_is_due_and_says_what_is_left() {
     let scene = Scene::new().await;

@@ -193,7 +193,8 @@ impl Verdict {
             ),
             Self::RelaySilent { .. } => None,
             Self::Due { .. } => Some(
-                "If it stays so, see outbox-relay status: the relay may be busy with a backlog."
+                "A row changed by hand goes within a minute. If it stays so, see outbox-relay status: the \
+                 relay may be busy with a backlog."
                     .to_owned(),
             ),
             Self::Quarantined(entry) => Some(format!(
