@@ -2,7 +2,8 @@
 //! below.
 //!
 //! A URL's scheme says whether TLS is spoken. Discrete keys cannot say it, so TLS is spoken to
-//! every other machine, and plain AMQP only to this one.
+//! every other machine, and plain AMQP only to this one. A list that speaks TLS to one machine and
+//! not to another is refused: its first member's failure would be a way around TLS.
 
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
@@ -115,6 +116,15 @@ impl BrokerSection {
         if urls.is_empty() && problems.is_empty() {
             problems.push((key, "holds no URL".to_owned()));
         }
+        if urls.iter().any(|url| url.tls) && urls.iter().any(is_exposed) {
+            problems.push((
+                key,
+                "names amqps:// and amqp:// in one list: whoever keeps the relay from the first \
+                 would be sent everything by the second, the password included, in plain text; \
+                 write amqps:// for all of them"
+                    .to_owned(),
+            ));
+        }
         if problems.is_empty() {
             Ok((key, urls))
         } else {
@@ -150,6 +160,11 @@ impl BrokerSection {
     fn names_tls(&self) -> bool {
         self.ca_file.is_some() || self.cert_file.is_some() || self.server_name.is_some()
     }
+}
+
+/// It sends plain text to another machine.
+fn is_exposed(url: &AmqpUrl) -> bool {
+    !url.tls && url.host.as_deref().is_some_and(|host| !is_loopback(host))
 }
 
 /// One broker on its way from URL to endpoint.

@@ -11,7 +11,7 @@ use super::database_access::DatabaseAccess;
 use super::libpq::Parameters;
 use super::libpq_meaning::Meaning;
 use super::setting::Setting;
-use super::{DatabaseSection, Secret, TargetError};
+use super::{DatabaseSection, Secret, SslMode, TargetError};
 
 /// `[database]`, to be resolved before every connect. Clones are one: what one takes up counts
 /// for all.
@@ -68,25 +68,40 @@ impl DatabaseTarget {
         section
             .overlay(&mut parameters)
             .map_err(|problem| TargetError::one(url_key, problem))?;
-        let password = match &section.password {
-            Some(secret) => Some(secret.read().map_err(|error| {
-                let key = match secret {
-                    Secret::File(_) => "database.password_file",
-                    Secret::Value(_) => "database.password",
-                };
-                TargetError::one(key, error.to_string())
-            })?),
-            None => parameters.get("password").map(SecretString::from),
-        };
-        Meaning::of(&parameters)
-            .access(section, password.as_ref())
-            .map_err(|problems| TargetError {
-                problems: problems.into_iter().map(|p| (url_key, p)).collect(),
-            })
+        let password = section.secret(&parameters)?;
+        let unused = section
+            .unused_certificate(&parameters)
+            .map(|(key, problem)| (key.unwrap_or(url_key), problem));
+        match (
+            Meaning::of(&parameters).access(section, password.as_ref()),
+            unused,
+        ) {
+            (Ok(access), None) => Ok(access),
+            (found, unused) => {
+                let problems = found.err().unwrap_or_default();
+                let problems = problems.into_iter().map(|problem| (url_key, problem));
+                Err(TargetError {
+                    problems: problems.chain(unused).collect(),
+                })
+            }
+        }
     }
 }
 
 impl DatabaseSection {
+    fn secret(&self, parameters: &Parameters) -> Result<Option<SecretString>, TargetError> {
+        let Some(secret) = &self.password else {
+            return Ok(parameters.get("password").map(SecretString::from));
+        };
+        let key = match secret {
+            Secret::File(_) => "database.password_file",
+            Secret::Value(_) => "database.password",
+        };
+        let read = secret.read();
+        read.map(Some)
+            .map_err(|error| TargetError::one(key, error.to_string()))
+    }
+
     /// Puts the keys on top of the URL's parameters.
     fn overlay(&self, parameters: &mut Parameters) -> Result<(), String> {
         let path = |path: &PathBuf| path.display().to_string();
@@ -112,5 +127,25 @@ impl DatabaseSection {
             }
         }
         Ok(())
+    }
+
+    /// A certificate that nobody would look at, as nothing is encrypted; its key, unless it stands in
+    /// the URL.
+    fn unused_certificate(
+        &self,
+        parameters: &Parameters,
+    ) -> Option<(Option<&'static str>, String)> {
+        let disabled = SslMode::from_text(parameters.get("sslmode")?) == Ok(SslMode::Disable);
+        let given = [
+            ("sslrootcert", "database.ca_file", self.ca_file.is_some()),
+            ("sslcert", "database.cert_file", self.cert_file.is_some()),
+            ("sslkey", "database.key_file", self.key_file.is_some()),
+        ];
+        let (_, key, own) = given
+            .into_iter()
+            .find(|(name, ..)| disabled && parameters.get(name).is_some_and(|v| v != "system"))?;
+        let problem = "certificates are given, but sslmode=disable does not speak TLS: write \
+                       sslmode=verify-full, or leave them out";
+        Some((own.then_some(key), problem.to_owned()))
     }
 }

@@ -96,6 +96,7 @@ impl Sources {
             variables.own(&mut faults),
             self.flag_layer(&mut faults),
         ]);
+        let unread: Vec<String> = faults.iter().map(|fault| fault.key.clone()).collect();
         let written = layers.0.clone();
         rivals::settle(&mut layers, &mut faults);
         let merged = layers.merged().map_err(|error| {
@@ -112,6 +113,7 @@ impl Sources {
         }
         variables.near_misses(reader.known.iter().copied(), &mut faults);
         faults.append(&mut reader.faults);
+        reader.distrust(&unread);
         if !broken_file {
             check_servers(&config, needs, &mut reader);
             faults.append(&mut reader.faults);

@@ -177,6 +177,12 @@ impl<'a> Reader<'a> {
         });
     }
 
+    /// These were set and could not be taken over, so that their absence means nothing.
+    pub fn distrust(&mut self, keys: &[String]) {
+        let set = |key: &&&'static str| keys.iter().any(|one| one == **key);
+        self.faulty.extend(self.known.iter().filter(set));
+    }
+
     /// Whether one of these keys was faulty.
     pub fn is_faulty(&self, section: &str, names: &[&str]) -> bool {
         self.faulty

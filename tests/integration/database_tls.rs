@@ -112,7 +112,7 @@ async fn refused(server: &Postgres, parameters: &str, words: &[&str]) {
 }
 
 #[tokio::test]
-async fn a_certificate_of_the_trusted_authority_for_the_host_passes_in_every_mode() {
+async fn a_certificate_of_the_trusted_authority_for_the_host_passes_in_every_mode_with_tls() {
     let folder = Folder::new();
     let server = folder.server("good", ANYHOW).await;
     let ca = folder.file("ca.pem");
@@ -122,11 +122,13 @@ async fn a_certificate_of_the_trusted_authority_for_the_host_passes_in_every_mod
         ("require", true),
         ("prefer", true),
         ("allow", false),
-        ("disable", false),
     ] {
         let parameters = format!("sslmode={mode}&sslrootcert={ca}");
         assert_eq!(tried(&server, &parameters).await, Ok(encrypted), "{mode}");
     }
+    assert_eq!(tried(&server, "sslmode=disable").await, Ok(false));
+    let unused = format!("sslmode=disable&sslrootcert={ca}");
+    refused(&server, &unused, &["certificates are given"]).await;
 }
 
 #[tokio::test]

@@ -73,6 +73,22 @@ fn a_database_address_that_cannot_be_used_says_why() {
 }
 
 #[test]
+fn certificates_that_nobody_would_look_at_are_refused() {
+    assert_reports(&[
+        (
+            "[database]\nhost = 'h'\nsslmode = 'disable'\nca_file = '/ca.pem'",
+            "4: database.ca_file: certificates are given, but sslmode=disable does not speak TLS: \
+             write sslmode=verify-full, or leave them out",
+        ),
+        (
+            "[database]\nurl = 'postgres://u:canary@h/db?sslmode=disable&sslrootcert=/ca.pem'",
+            "2: database.url: certificates are given, but sslmode=disable does not speak TLS: \
+             write sslmode=verify-full, or leave them out",
+        ),
+    ]);
+}
+
+#[test]
 fn a_broker_address_that_cannot_be_used_says_why() {
     assert_reports(&[
         (
@@ -102,6 +118,12 @@ fn a_broker_address_that_cannot_be_used_says_why() {
              TLS: write amqps://",
         ),
         (
+            "[broker]\nurl = ['amqps://u:canary@a', 'amqp://u:canary@b']",
+            "2: broker.url: names amqps:// and amqp:// in one list: whoever keeps the relay from \
+             the first would be sent everything by the second, the password included, in plain \
+             text; write amqps:// for all of them",
+        ),
+        (
             "[broker]\nurl = ['amqp://localhost', 'amqps:/x']",
             "2: broker.url: must begin with amqp:// or amqps://",
         ),
@@ -125,6 +147,21 @@ fn a_needed_server_that_is_not_named_is_missing() {
         "configuration: 2 faults\n  database.url: missing: set it or database.host, or the \
          variable DATABASE_URL\n  broker.url: missing: set it or broker.host, or the variable \
          AMQP_URL"
+    );
+}
+
+#[test]
+fn an_address_that_is_refused_on_the_command_line_is_not_missing() {
+    let needs = Needs {
+        database: true,
+        broker: true,
+    };
+    let given = given("[database]\nhost = 'localhost'", &[]);
+    let given = given.flag("broker.url", "amqp://u:canary@h");
+    assert_eq!(
+        given.load(needs).unwrap_err().to_string(),
+        "configuration: --set broker.url: broker.url: a command line is visible to every user of \
+         the machine: use the environment, or the key's _file twin"
     );
 }
 
