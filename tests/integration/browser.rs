@@ -6,6 +6,8 @@
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
+use tokio::time::Instant;
+
 use crate::support::PATIENCE;
 use crate::support::leash::{Leashed, Program};
 use crate::support::postgres::database;
@@ -82,14 +84,15 @@ fn words(document: &str) -> String {
 
 /// Waits until the page shows all of it.
 async fn shows(chromium: &Path, relay: &Relay, all: &[&str]) {
-    let mut last = String::new();
-    for _ in 0..5 {
-        last = words(&document(chromium, relay).await);
+    // The table is measured every few seconds, and the browser may be quicker than that.
+    let end = Instant::now() + PATIENCE;
+    loop {
+        let last = words(&document(chromium, relay).await);
         if all.iter().all(|words| last.contains(words)) {
             return;
         }
+        assert!(Instant::now() < end, "{all:?} are not all in\n{last}");
     }
-    panic!("{all:?} are not all in\n{last}");
 }
 
 #[tokio::test]
