@@ -2,7 +2,8 @@
 //!
 //! With several hosts, or behind a name that moved, one session may survive while the other is
 //! opened elsewhere: a former primary that came back reads well and knows nothing of what is
-//! committed on the new one. Whoever notices gives its session up; both look for the primary anew.
+//! committed on the new one. Whoever notices gives its session up, and has the other give up its
+//! own: both look for the primary anew.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -24,6 +25,8 @@ pub struct OneServer(Arc<Mutex<Sides>>);
 struct Sides {
     reading: Option<String>,
     settling: Option<String>,
+    /// The other one found this one elsewhere.
+    doubted: Option<Side>,
 }
 
 impl OneServer {
@@ -38,6 +41,9 @@ impl OneServer {
 
     fn set(&self, side: Side, started: Option<String>) {
         let mut sides = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if sides.doubted == Some(side) {
+            sides.doubted = None;
+        }
         match side {
             Side::Reading => sides.reading = started,
             Side::Settling => sides.settling = started,
@@ -54,24 +60,30 @@ pub(super) struct Seat {
 
 impl Seat {
     /// # Errors
-    /// The other session is connected to another server.
+    /// The other session is connected to another server, or found so before it ended.
     pub(super) fn check(&self) -> Result<(), StoreError> {
-        let sides = self
+        let mut sides = self
             .servers
             .0
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
-        match (&sides.reading, &sides.settling) {
-            (Some(reading), Some(settling)) if reading != settling => {
-                let reason = "the relay reads from one server and marks rows on another; \
-                     connecting anew";
-                Err(StoreError::Unreachable(Fault::new(
-                    "use the database",
-                    reason,
-                )))
-            }
-            (Some(_) | None, Some(_) | None) => Ok(()),
+        let apart = sides.reading.is_some() && sides.settling.is_some();
+        let apart = apart && sides.reading != sides.settling;
+        if apart && sides.doubted.is_none() {
+            sides.doubted = Some(match self.side {
+                Side::Reading => Side::Settling,
+                Side::Settling => Side::Reading,
+            });
         }
+        if apart || sides.doubted == Some(self.side) {
+            let reason = "the relay reads from one server and marks rows on another; \
+                 connecting anew";
+            return Err(StoreError::Unreachable(Fault::new(
+                "use the database",
+                reason,
+            )));
+        }
+        Ok(())
     }
 }
 
@@ -86,15 +98,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sessions_with_two_servers_are_told_until_one_of_them_ends() {
+    fn of_two_servers_both_sessions_let_go() {
         let servers = OneServer::default();
         let reading = servers.enter(Side::Reading, "09:00");
         reading.check().unwrap();
         let settling = servers.enter(Side::Settling, "10:00");
-        assert!(reading.check().is_err() && settling.check().is_err());
+        assert!(reading.check().is_err());
         drop(reading);
-        settling.check().unwrap();
-        let reading = servers.enter(Side::Reading, "10:00");
+        assert!(settling.check().is_err(), "though the other is gone");
+        drop(settling);
+        let settling = servers.enter(Side::Settling, "09:00");
+        let reading = servers.enter(Side::Reading, "09:00");
         reading.check().unwrap();
         settling.check().unwrap();
     }
