@@ -128,7 +128,7 @@ mod tests {
 
     use super::*;
     use crate::ops::{HttpServer, Site};
-    use crate::runtime::readiness::{Broker, Database};
+    use crate::runtime::condition::{Broker, Database};
     use crate::runtime::{Backlog, Clock, Health};
 
     fn arguments(ready: bool) -> Arguments {

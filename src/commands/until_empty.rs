@@ -9,7 +9,7 @@ use tracing::warn;
 
 use super::Exit;
 use crate::relay::Ended;
-use crate::runtime::readiness::{Broker, Condition, Database};
+use crate::runtime::condition::{Broker, Condition, Database};
 use crate::runtime::{Clock, Health};
 use crate::store::postgres::PgStore;
 use crate::store::postgres::operator::Operator;

@@ -249,7 +249,7 @@ mod tests {
 
     use super::*;
     use crate::runtime::Backlog;
-    use crate::runtime::readiness::{Broker, Database};
+    use crate::runtime::condition::{Broker, Database};
 
     struct Running {
         address: SocketAddr,

@@ -14,7 +14,8 @@ use sd_notify::NotifyState;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
-use crate::runtime::readiness::{Condition, Readiness, readiness};
+use crate::runtime::condition::Condition;
+use crate::runtime::readiness::{Readiness, readiness};
 use crate::runtime::{Clock, Health, Moment};
 
 /// Looks at the engine in each period of the watchdog. The engine comes round every five seconds
@@ -152,7 +153,7 @@ fn tell(states: &[NotifyState<'_>]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::runtime::readiness::{Broker, Database, Due, Role};
+    use crate::runtime::condition::{Broker, Database, Due, Role};
 
     fn at(seconds: u64) -> Moment {
         Moment::from_origin(Duration::from_secs(seconds))

@@ -10,7 +10,8 @@ use std::time::Duration;
 use tokio::sync::watch;
 
 use super::Moment;
-use super::readiness::{Broker, Condition, Database, Due, Readiness, Role, readiness};
+use super::condition::{Broker, Condition, Database, Due, Role};
+use super::readiness::{Readiness, readiness};
 
 /// An engine that did not come round its loop for so long is stuck. Every wait in it has a
 /// deadline, so that it comes round far more often during any outage.

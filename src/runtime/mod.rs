@@ -5,6 +5,7 @@
 
 pub mod backoff;
 pub mod clock;
+pub mod condition;
 pub mod health;
 pub mod map;
 pub mod moment;

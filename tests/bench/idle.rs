@@ -48,6 +48,7 @@ async fn rest(scene: &Scene, span: Duration) -> (f64, f64, f64) {
     let relay = scene.ready_to_rest().await;
     run(&scene.client, "SELECT pg_stat_statements_reset()").await;
     let (begun, before) = (Clock.now(), cpu(&relay));
+    // The span is what is measured.
     tokio::time::sleep(span).await;
     let (took, spent) = (Clock.now().since(begun).as_secs_f64(), cpu(&relay) - before);
     let statements: f64 = scene

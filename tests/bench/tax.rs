@@ -146,6 +146,7 @@ async fn insert(database: &Database, relation: &str, span: Duration) -> (f64, f6
     }
     start.wait().await;
     let begun = Clock.now();
+    // The span is what is measured.
     tokio::time::sleep(span).await;
     over.store(true, Ordering::Relaxed);
     let mut rows = 0;

@@ -13,7 +13,6 @@ mod publisher_amqp;
 mod publisher_any_row;
 mod publisher_faults;
 mod publisher_scripted;
-mod publisher_throughput;
 mod publisher_tls;
 mod rabbitmq_facts;
 mod rows;

@@ -29,7 +29,8 @@ pub async fn shared() -> &'static Rabbit {
 pub struct OnRabbitMq {
     pub vhost: Vhost,
     pub broker: AmqpBroker,
-    pub connection: lapin::Connection,
+    /// Kept: the channel ends with it.
+    _connection: lapin::Connection,
     pub admin: lapin::Channel,
 }
 
@@ -77,7 +78,7 @@ impl OnRabbitMq {
             broker: broker(vec![there], Duration::from_secs(30)),
             admin: connection.create_channel().await.expect("a channel"),
             vhost,
-            connection,
+            _connection: connection,
         }
     }
 

@@ -25,7 +25,7 @@ use super::http::Page;
 use crate::message::{ReasonClass, RowId};
 use crate::relay::rules::Standing;
 use crate::relay::{Fate, Observer, Server};
-use crate::runtime::readiness::{Broker, Database};
+use crate::runtime::condition::{Broker, Database};
 use crate::runtime::{Clock, Health};
 use crate::store::Measures;
 use exchanges::Exchanges;

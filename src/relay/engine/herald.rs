@@ -138,7 +138,7 @@ fn waits_for(readiness: &Readiness) -> Option<String> {
 mod tests {
     use super::*;
     use crate::runtime::Backlog;
-    use crate::runtime::readiness::{Broker, Database};
+    use crate::runtime::condition::{Broker, Database};
 
     fn at(millis: u64) -> Moment {
         Moment::from_origin(Duration::from_millis(millis))

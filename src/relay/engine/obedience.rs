@@ -3,7 +3,7 @@
 use tracing::info;
 
 use crate::relay::rules::Pause;
-use crate::runtime::readiness::Role;
+use crate::runtime::condition::Role;
 
 /// What is paused, by the last read.
 #[derive(Default)]

@@ -24,7 +24,7 @@ use crate::message::{Publication, RowId};
 use crate::relay::rules::{
     ChannelNo, Flow, Leases, Partition, Reading, SettleReport, Settlement, Standing, Verdict,
 };
-use crate::runtime::readiness::{Broker as BrokerHealth, Database, Role};
+use crate::runtime::condition::{Broker as BrokerHealth, Database, Role};
 use crate::runtime::{Clock, Health, Jitter, Moment};
 use crate::store::{Store, StoreError};
 

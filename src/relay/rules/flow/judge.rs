@@ -5,20 +5,11 @@ use std::time::Duration;
 use super::super::gate::{Refused, Traveller};
 use super::super::ledger::{Fate, State};
 use super::super::{ChannelNo, Partition, SettleReport, Settlement, Ticket, Verdict};
+use super::fault::{Fault, NOT_FOUND, fault_of, remedy_of};
 use super::{Exchange, Flow};
 use crate::broker::{ChannelLost, LossCause, Outcome};
 use crate::message::{ReasonClass, RowId, Unfit};
 use crate::runtime::Moment;
-
-/// Whose fault a channel error is that one publication alone reproduced.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Fault {
-    Row,
-    Exchange,
-    /// The exchange is there and may be written to, but not by this routing key.
-    Topic,
-    Destination,
-}
 
 /// Why a destination did not take a row, in words for people. Both are a matter of time.
 #[derive(Clone, Copy)]
@@ -31,50 +22,6 @@ pub(super) enum Refusal<'a> {
     Silent(&'a str),
     /// The broker closed the channel over it.
     Closed(&'a str),
-}
-
-/// AMQP reply code of an exchange that does not exist.
-const NOT_FOUND: u16 = 404;
-
-/// How RabbitMQ's words begin when the user may write to the exchange, but not by this routing
-/// key (<https://www.rabbitmq.com/docs/access-control#topic-authorisation>). No code tells it
-/// apart from an exchange that he may not write to. RabbitMQ 3, and 4.
-const FORBIDDEN_TOPIC: [&str; 2] = [
-    "ACCESS_REFUSED - access to topic ",
-    "ACCESS_REFUSED - write access to topic ",
-];
-
-fn is_forbidden_topic(text: &str) -> bool {
-    FORBIDDEN_TOPIC.iter().any(|words| text.starts_with(words))
-}
-
-/// Reply codes: RabbitMQ manual, AMQP 0-9-1 reference, "Constants".
-fn fault_of(code: u16, text: &str) -> Fault {
-    match code {
-        403 if is_forbidden_topic(text) => Fault::Topic,
-        // ACCESS_REFUSED, NOT_FOUND: permissions come back, exchanges get declared.
-        403 | NOT_FOUND => Fault::Exchange,
-        // CONTENT_TOO_LARGE, PRECONDITION_FAILED, FRAME_ERROR, SYNTAX_ERROR, COMMAND_INVALID,
-        // NOT_IMPLEMENTED: it will be so next time.
-        311 | 406 | 501 | 502 | 503 | 540 => Fault::Row,
-        _ => Fault::Destination,
-    }
-}
-
-/// What to do about it, where the broker's words leave that open.
-fn remedy_of(code: u16, text: &str) -> &'static str {
-    match code {
-        403 if is_forbidden_topic(text) => {
-            "; let the relay's user write by this routing key (rabbitmqctl set_topic_permissions), or \
-             correct the row"
-        }
-        // Internal exchanges take nothing from clients, whatever their permissions.
-        403 if text.contains("internal exchange") => "; correct the row",
-        403 => {
-            "; let the relay's user write to it (rabbitmqctl set_permissions), or correct the row"
-        }
-        _ => "",
-    }
 }
 
 impl Flow {
@@ -385,38 +332,5 @@ impl Flow {
         }
         let delay = self.delay(attempts);
         self.wait(id, delay, why, now);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_forbidden_topic_is_told_from_a_forbidden_exchange_in_the_words_of_each_version() {
-        for (text, fault) in [
-            (
-                "ACCESS_REFUSED - access to topic 'a' in exchange 'x'",
-                Fault::Topic,
-            ),
-            (
-                "ACCESS_REFUSED - write access to topic 'a' in exchange 'x'",
-                Fault::Topic,
-            ),
-            (
-                "ACCESS_REFUSED - access to exchange 'x' in vhost '/'",
-                Fault::Exchange,
-            ),
-            (
-                "ACCESS_REFUSED - write access to exchange 'write access to topic '",
-                Fault::Exchange,
-            ),
-        ] {
-            assert_eq!(
-                std::mem::discriminant(&fault_of(403, text)),
-                std::mem::discriminant(&fault),
-                "{text}"
-            );
-        }
     }
 }
