@@ -11,6 +11,7 @@ mod publish;
 mod read;
 mod successors;
 mod take_in;
+mod turn;
 
 pub use publish::Batches;
 pub use read::Request;
@@ -23,8 +24,8 @@ use super::channels::Channels;
 use super::coverage::Coverage;
 use super::gate::Gates;
 use super::lane::Lanes;
-use super::ledger::{Hold, Ledger, State};
-use super::{Lane, PartitionSet, Settlement};
+use super::ledger::{Hold, Ledger};
+use super::{PartitionSet, Settlement};
 use crate::message::{RowId, Rules};
 use crate::runtime::{Jitter, Map, Moment, RetryPolicy};
 
@@ -359,43 +360,5 @@ impl Flow {
     /// Rows of one ordered lane in memory at the most.
     fn max_lane(&self) -> usize {
         self.max_rows() / 4
-    }
-
-    /// The row is through with its lane: the next one of its key has its turn.
-    fn leave_lane(&mut self, lane: Lane, id: RowId) {
-        if let Some(waiting) = self.lanes.waiting(lane) {
-            waiting.remove(id);
-            self.give_turn(lane);
-        }
-    }
-
-    /// Gives the turn to the next row of an ordered lane, if nobody has it, and looks for more
-    /// rows when few are left.
-    fn give_turn(&mut self, lane: Lane) {
-        let low = self.max_lane() / 8;
-        let Some(waiting) = self.lanes.waiting(lane) else {
-            return;
-        };
-        let next = waiting.advance();
-        let shelf = waiting.shelf.filter(|_| waiting.len() <= low);
-        if let Some(next) = next {
-            self.turn_of(next);
-        }
-        if let Some(shelf) = shelf {
-            self.coverage.want_lane(lane, shelf);
-        }
-        self.lanes.settle_down(lane);
-    }
-
-    /// The row may go as soon as there is room, unless it is decided already.
-    fn turn_of(&mut self, id: RowId) {
-        if self
-            .ledger
-            .get(id)
-            .is_some_and(|entry| entry.state == State::Queued)
-        {
-            self.ledger.set_state(id, State::Ready);
-            self.ready.push_back(id);
-        }
     }
 }
