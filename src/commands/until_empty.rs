@@ -19,6 +19,10 @@ use crate::store::postgres::remaining::{Count, Remaining, remaining};
 /// command that somebody waits for.
 pub(super) const PATIENCE: &str = "1m";
 
+/// Of rows that are due after everything was sent that could be.
+const HELD_BACK: &str = " (held back by others of their key or destination, by a pause or by other relays; \
+     see outbox-relay status)";
+
 /// Of the grace period, one part in so many is left for the last look at the outbox.
 const LOOK: u32 = 20;
 
@@ -83,14 +87,14 @@ pub(super) async fn conclude(
 ) -> anyhow::Result<Exit> {
     match cause {
         Cause::Empty => {
-            report(store, out).await?;
+            report(store, HELD_BACK, out).await?;
             Ok(match ended {
                 Ended::Drained => Exit::Done,
                 Ended::GraceOver(_) => Exit::Failed,
             })
         }
         Cause::Stopped(grace) => {
-            let looked = timeout(grace / LOOK, report(store, out)).await;
+            let looked = timeout(grace / LOOK, report(store, "", out)).await;
             let empty = match looked {
                 Ok(Ok(due)) => due.is_zero() && ended == Ended::Drained,
                 Ok(Err(error)) => {
@@ -115,8 +119,8 @@ pub(super) async fn conclude(
     }
 }
 
-/// Writes what is left; how much of it is due.
-async fn report(store: &PgStore, out: &mut (dyn Write + Send)) -> anyhow::Result<Count> {
+/// Writes what is left; how much of it is due, and why that was not sent.
+async fn report(store: &PgStore, why: &str, out: &mut (dyn Write + Send)) -> anyhow::Result<Count> {
     let Remaining {
         due,
         scheduled,
@@ -124,7 +128,8 @@ async fn report(store: &PgStore, out: &mut (dyn Write + Send)) -> anyhow::Result
         quarantined,
         elsewhere,
     } = remaining(store).await?;
-    writeln!(out, "due: {due}")?;
+    let why = if due.is_zero() { "" } else { why };
+    writeln!(out, "due: {due}{why}")?;
     writeln!(out, "scheduled for later: {scheduled}")?;
     writeln!(out, "waiting to be retried: {waiting}")?;
     writeln!(out, "in quarantine: {quarantined}")?;

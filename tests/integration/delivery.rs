@@ -86,12 +86,14 @@ async fn a_run_until_empty_sends_what_is_due_and_says_what_is_left() {
              VALUES ('q', '{}', '{\"priority\": 1000}')",
         )
         .await;
-    scene.write(&[Draft::to("nowhere")]).await;
+    let refused = Draft::to("nowhere").of("waits");
+    scene.write(&[refused, Draft::to(QUEUE).of("waits")]).await;
     let relay = Relay::start_with(&scene.settings, &["run", "--until-empty"]);
     let status = relay.ended().await;
     assert!(status.success(), "{status}");
     let output = relay.output().join("\n");
     for line in [
+        "due: 1 (held back by others of their key",
         "scheduled for later: 1",
         "waiting to be retried: 1",
         "in quarantine: 1",

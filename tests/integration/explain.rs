@@ -102,6 +102,9 @@ async fn a_due_row_waits_for_relays_and_what_they_wait_for() {
     let (_database, admin, operator) = filled().await;
     let nobody = ["is due, and no relay runs.", "outbox-relay run"];
     is(&operator, "5", "no_relay", &nobody).await;
+    // A relay that was stopped has not mended what the row was refused for.
+    let refused = ["no relay runs; the last attempt failed: no queue."];
+    is(&operator, "6", "no_relay", &refused).await;
     write(
         &admin,
         "INSERT INTO outbox.instance (relation, instance, name, version, ready, heartbeat_at, partitions) VALUES \
@@ -110,6 +113,8 @@ async fn a_due_row_waits_for_relays_and_what_they_wait_for() {
     .await;
     let dead = ["no relay runs: pod:1 was last seen at"];
     is(&operator, "5", "no_relay", &dead).await;
+    let refused = ["UTC; the last attempt failed: no queue."];
+    is(&operator, "6", "no_relay", &refused).await;
     write(
         &admin,
         "UPDATE outbox.instance SET heartbeat_at = now() + interval '1 h', ready = false, \

@@ -41,6 +41,7 @@ pub(super) enum Verdict {
     Paused(Held),
     NoRelay {
         last: Option<Sender>,
+        failures: Failures,
     },
     RelayWaits(Sender),
     /// The owner of its partition fell silent; others are there to take over.
@@ -91,7 +92,7 @@ impl Verdict {
             Some(sender) if sender.alive && sender.ready => Self::Due { failures, lease },
             Some(sender) if sender.alive => Self::RelayWaits(sender),
             Some(owner) if others => Self::RelaySilent { owner, lease },
-            last => Self::NoRelay { last },
+            last => Self::NoRelay { last, failures },
         }
     }
 
@@ -128,12 +129,7 @@ impl Verdict {
             }
             Self::BehindQuarantined(entry) => behind_quarantined(entry),
             Self::Paused(held) => paused(held),
-            Self::NoRelay { last: None } => "is due, and no relay runs.".to_owned(),
-            Self::NoRelay { last: Some(last) } => format!(
-                "is due, and no relay runs: {} was last seen at {} UTC.",
-                last.name,
-                clock(last.seen_at)
-            ),
+            Self::NoRelay { last, failures } => no_relay(last.as_ref(), failures),
             Self::RelayWaits(sender) => format!(
                 "is due, and the relay {} waits: {}.",
                 sender.name,
@@ -226,7 +222,9 @@ impl Verdict {
                     "until": held.until.map(time),
                 },
             }),
-            Self::NoRelay { last } => json!({
+            Self::NoRelay { last, failures } => json!({
+                "attempts": failures.attempts,
+                "last_error": failures.error,
                 "last_relay": last.as_ref().map(|last| json!({
                     "name": last.name,
                     "seen_at": time(last.seen_at),
@@ -255,6 +253,17 @@ impl Verdict {
             Self::Quarantined(entry) => entry_facts(entry, time),
         }
     }
+}
+
+fn no_relay(last: Option<&Sender>, failures: &Failures) -> String {
+    let last = last.map_or_else(String::new, |last| {
+        format!(
+            ": {} was last seen at {} UTC",
+            last.name,
+            clock(last.seen_at)
+        )
+    });
+    format!("is due, and no relay runs{last}{}.", told(failures))
 }
 
 fn silent(owner: &Sender, lease: Option<&Lease>) -> String {
