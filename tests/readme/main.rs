@@ -69,6 +69,27 @@ async fn failures_are_mended_as_documented() {
     stage.end().await;
 }
 
+/// A reader does not begin with an empty database on every page. Pages that make roles, which all
+/// databases of a server share, are played alone.
+#[tokio::test]
+async fn pages_can_be_read_one_after_another() {
+    let mut stage = Stage::set().await;
+    for page in [
+        "README.md",
+        "docs/own-table.md",
+        "docs/writing-rows.md",
+        "docs/order.md",
+        "docs/failures.md",
+        "docs/runbook.md",
+        "docs/upgrading.md",
+    ] {
+        for block in &blocks(page) {
+            stage.play(block).await;
+        }
+        stage.stop().await;
+    }
+}
+
 #[tokio::test]
 async fn the_relay_is_operated_as_documented() {
     play("docs/operating.md").await.end().await;

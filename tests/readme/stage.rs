@@ -185,8 +185,13 @@ impl Stage {
     }
 
     /// Stops the relay, which must end well.
-    pub async fn end(self) {
-        if let Some(relay) = self.relay {
+    pub async fn end(mut self) {
+        self.stop().await;
+    }
+
+    /// The same, before another page.
+    pub async fn stop(&mut self) {
+        if let Some(relay) = self.relay.take() {
             relay.stop().await;
         }
     }
