@@ -85,6 +85,8 @@ pub struct Ownership {
     watched: HashMap<Uuid, Watched>,
     /// The database's clock less ours, at the last look.
     offset: Option<Offset>,
+    /// The last look.
+    looked_at: Moment,
     /// Looks in a row that brought less than a fair share.
     hungry: u32,
 }
@@ -131,6 +133,7 @@ impl Ownership {
             lease,
             watched: HashMap::new(),
             offset: None,
+            looked_at: Moment::ORIGIN,
             hungry: 0,
         }
     }
@@ -196,6 +199,7 @@ impl Ownership {
             Some(before) => offset.differs_by(before) <= STEP,
             None => apart(leases.at, wall) <= KEPT,
         };
+        let before = std::mem::replace(&mut self.looked_at, now);
         self.watched
             .retain(|one, _| leases.peers.iter().any(|peer| peer.instance == *one));
         for peer in &leases.peers {
@@ -216,7 +220,9 @@ impl Ownership {
             watched.lease = peer.lease;
             if watched.renewed_at != peer.renewed_at {
                 watched.renewed_at = peer.renewed_at;
-                watched.dies_at = now + left;
+                // It lived after the last look, whatever time the database took that to be: its clock
+                // may have been set forth and back since.
+                watched.dies_at = (now + left).max(before + peer.lease);
                 watched.renewed = true;
             }
             watched.broker = watched.broker.next(peer.able, now);

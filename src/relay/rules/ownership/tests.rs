@@ -173,6 +173,24 @@ fn a_database_clock_that_is_set_back_keeps_nobody_alive() {
     assert!(look(&mut me, &view(-3584.0), 16.0).take.is_some());
 }
 
+/// The database's clock is wrong at both looks and was right in between, when the other renewed.
+#[test]
+fn a_database_clock_that_is_set_and_set_back_between_looks_ends_nobody_s_lease() {
+    let mut me = first();
+    let hour = 3600.0;
+    let view = |at: f64, renewed: f64| {
+        let held = [PartitionSet::NONE, PartitionSet::ALL];
+        let [mine, others] = held;
+        leases(at, vec![peer(1, at, mine), peer(2, renewed, others)])
+    };
+    look(&mut me, &view(hour, hour), 0.0);
+    look(&mut me, &view(hour + 1.0, hour), 1.0);
+    assert_eq!(look(&mut me, &view(hour + 2.0, 1.5), 2.0).take, None);
+    assert_eq!(look(&mut me, &view(hour + 15.0, 1.5), 15.0).take, None);
+    let after = look(&mut me, &view(hour + 16.5, 1.5), 16.5);
+    assert!(after.take.is_some(), "really dead");
+}
+
 #[test]
 fn at_first_sight_an_old_lease_is_over_only_if_the_clocks_agree() {
     let view = leases(
