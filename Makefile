@@ -20,7 +20,7 @@ demo: ## 2,000 orders while relay and broker are killed: 30 s, after some minute
 	@$(SERVERS) run target/release/examples/demo
 
 test: ## all tests; private servers, fetched without installing if they are missing
-	$(SERVERS) run cargo test --locked
+	$(SERVERS) run cargo test --locked --no-fail-fast
 
 soak: ## the faults in full length, hundreds of kills; an hour or more
 	OUTBOX_RELAY_TEST_SOAK=1 $(SERVERS) run cargo test --locked --release --test fault
