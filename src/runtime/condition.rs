@@ -40,7 +40,7 @@ pub enum Role {
 /// Whether rows are due, by the last read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Due {
-    /// There was no read yet on the present connection.
+    /// There was no read yet on the present connection, or there is none without the broker.
     #[default]
     Unknown,
     /// None are.

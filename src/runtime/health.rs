@@ -28,6 +28,8 @@ pub enum Backlog {
     Due,
     /// Rows whose fate is decided and not yet written down, and no others.
     Unmarked,
+    /// Nobody looks.
+    Unread,
 }
 
 /// The engine's word about itself.
@@ -86,7 +88,7 @@ impl Health {
         self.change(|condition| &mut condition.speaks, first);
     }
 
-    /// After each read: what there is to send. The moment counts from the first of many reads that
+    /// What there is to send: after each read and, while there are none, as it changes. The moment counts from the first of many reads that
     /// say that something is due.
     pub fn backlog(&self, backlog: Backlog, now: Moment) {
         self.condition.send_if_modified(|condition| {
@@ -95,6 +97,7 @@ impl Health {
                 (Backlog::HeldBack, _) => Due::HeldBack,
                 (Backlog::Due, due) => Due::Since(due.since().unwrap_or(now)),
                 (Backlog::Unmarked, due) => Due::Unmarked(due.since().unwrap_or(now)),
+                (Backlog::Unread, _) => Due::Unknown,
             };
             // Between these it goes to and fro all the time: that wakes nobody.
             let still_due = condition.due.since().is_some() && due.since().is_some();

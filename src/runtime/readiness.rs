@@ -105,13 +105,15 @@ fn progress(condition: &Condition, now: Moment) -> Component {
         Role::Active => {}
     }
     let since = match condition.due {
-        Due::Unknown => {
-            return Component::new(false, "unknown", "has not looked for due rows yet");
-        }
         // No rows are read then: what became due since is not known.
-        Due::Nothing | Due::HeldBack if matches!(condition.broker, Broker::Disconnected(_)) => {
+        Due::Unknown | Due::Nothing | Due::HeldBack
+            if matches!(condition.broker, Broker::Disconnected(_)) =>
+        {
             let reason = "rows are not looked for without the broker";
             return Component::new(false, "unknown", reason);
+        }
+        Due::Unknown => {
+            return Component::new(false, "unknown", "has not looked for due rows yet");
         }
         Due::Nothing => return Component::new(true, "idle", "nothing is due"),
         Due::HeldBack => return Component::new(true, "waiting", HELD_BACK),

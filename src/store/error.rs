@@ -153,7 +153,10 @@ impl StoreError {
             remedy: None,
         };
         match sqlstate {
-            "40001" | "40P01" | "55P03" => Self::Retryable(fault),
+            "40001" | "40P01" => Self::Retryable(fault),
+            "55P03" => Self::Retryable(fault.with_remedy(
+                "another session holds the table locked: wait for it, or end it (see pg_locks)",
+            )),
             "25006" => Self::ReadOnly(fault),
             "42P01" | "42703" | "42704" | "42804" | "42883" | "3F000" | "0A000" | "26000" => {
                 Self::Schema(fault)

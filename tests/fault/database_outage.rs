@@ -91,7 +91,7 @@ async fn a_database_that_is_restarted_or_killed_costs_nothing() {
         outage.connect_again().await;
         outage.flows().await;
         outage.postgres.kill();
-        outage.relay.does_not_progress("unknown").await;
+        outage.relay.does_not_progress(&["unknown"]).await;
         outage.postgres.start_again().await;
         outage.connect_again().await;
         outage.flows().await;
@@ -151,7 +151,7 @@ async fn a_read_only_database_stops_publishing_and_says_so() {
         page.is_some_and(|(code, body)| code == 503 && body.contains("read-only"))
     })
     .await;
-    outage.relay.does_not_progress("unknown").await;
+    outage.relay.does_not_progress(&["unknown"]).await;
     nothing_is_published(&outage.scene).await;
     set_read_only(&outage, false).await;
     outage.relay.ready().await;

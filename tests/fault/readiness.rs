@@ -1,6 +1,8 @@
 //! `/readyz` while destinations refuse: true about the rows that wait, and no reason to take the
 //! relay away. What it says when a server is away stands beside those faults.
 
+use crate::support::postgres::database;
+use crate::support::rabbit::Rabbit;
 use crate::support::relay::Relay;
 use crate::support::scene::{Draft, QUEUE, Scene, eventually};
 
@@ -73,5 +75,37 @@ async fn a_key_behind_a_row_that_is_tried_again_is_not_called_nothing() {
     let relay = scene.ready_relay().await;
     scene.drained().await;
     says(&relay, "idle").await;
+    relay.stop().await;
+}
+
+/// Without the broker nothing is read, so that the last word about due rows may be an old one.
+#[tokio::test]
+async fn a_row_that_was_marked_is_not_called_locked_because_the_broker_is_gone() {
+    let mut rabbit = Rabbit::start().await;
+    let database = database().await;
+    let scene = Scene::on(database.url.clone(), rabbit.create_vhost().await).await;
+    let locked = scene.write(&[Draft::to(QUEUE)]).await[0];
+    let locker = scene.second_client().await;
+    let lock = format!("BEGIN; SELECT FROM outbox.message WHERE id = {locked} FOR UPDATE");
+    locker.batch_execute(&lock).await.expect("locked");
+    let relay = scene.ready_relay().await;
+    scene.queues.reaches(QUEUE, 1).await;
+    // The log names the row that is sent and cannot be marked, and the session's lock.
+    relay.printed("rows cannot be settled").await;
+    let told = relay.output();
+    let told: Vec<_> = told
+        .iter()
+        .filter(|line| line.contains("cannot be settled"))
+        .collect();
+    let names_it = told[0].contains(&format!("row={locked}")) && told[0].contains("pg_locks");
+    assert!(names_it, "{told:?}");
+    // Reads go on meanwhile, and find nothing else.
+    scene.flows(Draft::to(QUEUE)).await;
+    rabbit.kill();
+    relay.answers("/readyz", 503).await;
+    locker.batch_execute("COMMIT").await.expect("unlocked");
+    scene.sent(locked).await;
+    relay.does_not_progress(&["unknown"]).await;
+    relay.printed("somebody held locked are settled").await;
     relay.stop().await;
 }

@@ -266,3 +266,32 @@ async fn a_row_that_reaches_no_queue_is_explained_by_the_broker_s_words() {
     is(&operator, "1", "retry", &["NO_ROUTE", "bind a queue"]).await;
     relay.stop().await;
 }
+
+/// One row tries a destination that refuses; the others of it are not about to be sent.
+#[tokio::test]
+async fn a_row_whose_destination_refuses_another_is_said_to_wait_for_it() {
+    let (database, admin) = outbox().await;
+    let operator = operator(&database, &admin).await;
+    let broker = vhost().await;
+    let relay = Relay::start(
+        &Settings::new(&database.url, &broker.url)
+            .with("OUTBOX_RELAY__RETRY__INITIAL", "10m")
+            .with("OUTBOX_RELAY__RETRY__MAX_DELAY", "20m"),
+    );
+    relay.ready().await;
+    until(&admin, "SELECT bool_and(ready) FROM outbox.instance").await;
+    for (id, destination) in [(1, "'', 'absent'"), (3, "'missing', 'a'")] {
+        let row = format!(
+            "INSERT INTO outbox.message (exchange, routing_key, payload) VALUES ({destination}, '1')"
+        );
+        write(&admin, &row).await;
+        let refused = format!("SELECT retry_at IS NOT NULL FROM outbox.message WHERE id = {id}");
+        until(&admin, &refused).await;
+        write(&admin, &row.replace("'a'", "'b'")).await;
+    }
+    let words = ["row 1 of the same", "NO_ROUTE", "tried again at"];
+    is(&operator, "2", "destination", &words).await;
+    let words = ["row 3 of the same", "404", "`missing`"];
+    is(&operator, "4", "destination", &words).await;
+    relay.stop().await;
+}

@@ -167,19 +167,20 @@ impl Relay {
         );
     }
 
-    /// Waits until `/readyz` says this of the progress of due rows, and that it is not ready.
+    /// Waits until `/readyz` says one of these of the progress of due rows, and that it is not ready.
     ///
     /// # Panics
     /// If it never does.
-    pub async fn does_not_progress(&self, state: &str) {
+    pub async fn does_not_progress(&self, states: &[&str]) {
         let mut last = None;
-        let told = format!("\"state\":\"{state}\"");
+        let told = |state: &&str| format!("\"state\":\"{state}\"");
+        let told: Vec<_> = states.iter().map(told).collect();
         let said = async {
             loop {
                 last = self.get("/readyz").await;
                 if let Some((503, page)) = &last
                     && let Some((_, progress)) = page.split_once("\"progress\":")
-                    && progress.contains(&told)
+                    && told.iter().any(|told| progress.contains(told))
                 {
                     return;
                 }
@@ -187,7 +188,7 @@ impl Relay {
             }
         };
         let outcome = timeout(PATIENCE, said).await;
-        assert!(outcome.is_ok(), "never {state}, but {last:?}");
+        assert!(outcome.is_ok(), "never {states:?}, but {last:?}");
     }
 
     /// SIGTERM; returns at once.

@@ -93,10 +93,15 @@ impl Database {
 /// A look that could not be had.
 fn failure(check: &'static str, error: &StoreError) -> Finding {
     let (state, remedy) = match error {
-        StoreError::Unreachable(_) | StoreError::TimedOut(_) | StoreError::Retryable(_) => (
+        StoreError::Unreachable(_) => (
             State::Unreachable,
             "start the server, or correct [database] (outbox-relay config shows where each value comes from)",
         ),
+        StoreError::TimedOut(_) => (
+            State::Failed,
+            "see what keeps the server busy (pg_stat_activity), or raise database.statement_timeout",
+        ),
+        StoreError::Retryable(_) => (State::Failed, "run it again"),
         StoreError::ReadOnly(_) => (
             State::Failed,
             "connect to the primary; database.host may list all servers, the primary is found among them",

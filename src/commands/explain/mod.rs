@@ -170,6 +170,7 @@ async fn judge_alone(
             .senders(row.partition, (HEARTBEAT * 3).as_secs_f64())
             .await?,
         lease: operator.lease(row.partition).await?,
+        knocking: operator.knocking(row).await?,
     };
     Ok(Verdict::of(row, circumstances))
 }

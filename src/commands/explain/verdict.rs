@@ -14,6 +14,8 @@ pub(super) struct Circumstances {
     /// The owner of its partition first, then the most useful.
     pub(super) senders: Vec<Sender>,
     pub(super) lease: Option<Lease>,
+    /// Another row of its destination that was refused and tries again.
+    pub(super) knocking: Option<Standing>,
 }
 
 /// Attempts that failed.
@@ -21,6 +23,15 @@ pub(super) struct Circumstances {
 pub(super) struct Failures {
     attempts: i32,
     error: Option<String>,
+}
+
+impl Failures {
+    fn of(row: &Standing) -> Self {
+        Self {
+            attempts: row.attempts,
+            error: row.last_error.clone(),
+        }
+    }
 }
 
 /// The state that a row is in.
@@ -49,6 +60,12 @@ pub(super) enum Verdict {
         owner: Sender,
         lease: Option<Lease>,
     },
+    /// Its destination refuses: another row tries it again, and this one goes when that one got through.
+    Destination {
+        id: i64,
+        at: Option<SystemTime>,
+        failures: Failures,
+    },
     Due {
         failures: Failures,
         lease: Option<Lease>,
@@ -76,11 +93,9 @@ impl Verdict {
             held,
             senders,
             lease,
+            knocking,
         } = circumstances;
-        let failures = Failures {
-            attempts: row.attempts,
-            error: row.last_error.clone(),
-        };
+        let failures = Failures::of(row);
         if let Some(held) = held {
             return Self::Paused(held);
         }
@@ -89,7 +104,14 @@ impl Verdict {
         }
         let others = senders.iter().any(|sender| sender.alive);
         match senders.into_iter().next() {
-            Some(sender) if sender.alive && sender.ready => Self::Due { failures, lease },
+            Some(sender) if sender.alive && sender.ready => match knocking {
+                Some(other) => Self::Destination {
+                    id: other.id,
+                    at: other.retry_at,
+                    failures: Failures::of(&other),
+                },
+                None => Self::Due { failures, lease },
+            },
             Some(sender) if sender.alive => Self::RelayWaits(sender),
             Some(owner) if others => Self::RelaySilent { owner, lease },
             last => Self::NoRelay { last, failures },
@@ -108,6 +130,7 @@ impl Verdict {
             Self::NoRelay { .. } => "no_relay",
             Self::RelayWaits(_) => "relay_waits",
             Self::RelaySilent { .. } => "relay_silent",
+            Self::Destination { .. } => "destination",
             Self::Due { .. } => "due",
             Self::Quarantined(_) => "quarantined",
         }
@@ -139,16 +162,8 @@ impl Verdict {
                     .unwrap_or("it does not say for what")
             ),
             Self::RelaySilent { owner, lease } => silent(owner, lease.as_ref()),
-            Self::Due { failures, lease } => {
-                let who = lease.as_ref().map_or_else(String::new, |lease| {
-                    format!(
-                        " by {}, which holds its partition until {} UTC",
-                        lease.owner,
-                        clock(lease.until)
-                    )
-                });
-                format!("is due and about to be sent{who}{}.", told(failures))
-            }
+            Self::Destination { id, at, failures } => refused(*id, *at, failures),
+            Self::Due { failures, lease } => due(failures, lease.as_ref()),
             Self::Quarantined(entry) => format!(
                 "is in quarantine since {} UTC (entry {}), {}: {}.",
                 clock(entry.quarantined_at),
@@ -169,6 +184,9 @@ impl Verdict {
                 id.saturating_sub(1)
             )),
             Self::Scheduled(_) => None,
+            Self::Destination { .. } => Some(
+                "Mend what the error names; when that row gets through, the others follow.".to_owned(),
+            ),
             Self::Retry { .. } => {
                 Some("Mend what the error names; the row goes by itself.".to_owned())
             }
@@ -230,11 +248,11 @@ impl Verdict {
                     "seen_at": time(last.seen_at),
                 })),
             }),
-            Self::RelayWaits(sender) => json!({
-                "relay": sender.name,
-                "waits_for": sender.waits_for,
-            }),
+            Self::RelayWaits(sender) => {
+                json!({ "relay": sender.name, "waits_for": sender.waits_for })
+            }
             Self::RelaySilent { owner, lease } => silent_facts(owner, lease.as_ref(), time),
+            Self::Destination { id, at, failures } => refused_facts(*id, *at, failures, time),
             Self::Due { failures, lease } => json!({
                 "attempts": failures.attempts,
                 "last_error": failures.error,
@@ -264,6 +282,40 @@ fn no_relay(last: Option<&Sender>, failures: &Failures) -> String {
         )
     });
     format!("is due, and no relay runs{last}{}.", told(failures))
+}
+
+fn due(failures: &Failures, lease: Option<&Lease>) -> String {
+    let who = lease.map_or_else(String::new, |lease| {
+        format!(
+            " by {}, which holds its partition until {} UTC",
+            lease.owner,
+            clock(lease.until)
+        )
+    });
+    format!("is due and about to be sent{who}{}.", told(failures))
+}
+
+fn refused(id: i64, at: Option<SystemTime>, failures: &Failures) -> String {
+    let at = at.map_or_else(String::new, |at| format!(" at {} UTC", clock(at)));
+    format!(
+        "waits for its destination, which refuses; row {id} of the same is tried again{at}{}.",
+        told(failures)
+    )
+}
+
+fn refused_facts(
+    id: i64,
+    at: Option<SystemTime>,
+    failures: &Failures,
+    time: &dyn Fn(SystemTime) -> String,
+) -> Value {
+    json!({
+        "destination": {
+            "tried_by": id,
+            "retry_at": at.map(time),
+            "last_error": failures.error,
+        },
+    })
 }
 
 fn silent(owner: &Sender, lease: Option<&Lease>) -> String {

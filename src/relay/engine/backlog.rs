@@ -4,10 +4,13 @@
 use crate::relay::rules::Standing;
 use crate::runtime::Backlog;
 
-/// What is left to send after a read. A destination that refuses is no fault of the relay's, and is
-/// not said to be idleness either.
+/// What is left to send. A destination that refuses is no fault of the relay's, and is not said to
+/// be idleness either. Without the broker what the last read found is soon no longer so, and only
+/// what is in memory is known.
 pub(super) fn backlog(standing: Standing) -> Backlog {
-    if standing.open > 0 && standing.open == standing.settling {
+    if !standing.linked && standing.open == 0 && !standing.walking {
+        Backlog::Unread
+    } else if standing.open > 0 && standing.open == standing.settling {
         Backlog::Unmarked
     } else if !standing.nothing_due {
         Backlog::Due
@@ -30,6 +33,8 @@ mod tests {
         closed_gates: 0,
         blocked_keys: 0,
         nothing_due: true,
+        walking: false,
+        linked: true,
     };
 
     #[test]
@@ -57,5 +62,24 @@ mod tests {
         due.open = 0;
         due.settling = 0;
         assert_eq!(backlog(due), Backlog::Due, "a pass is not over");
+    }
+
+    #[test]
+    fn without_the_broker_what_a_read_said_is_forgotten_and_what_is_in_memory_is_not() {
+        let mut found = Standing {
+            open: 2,
+            settling: 2,
+            nothing_due: false,
+            linked: false,
+            ..IDLE
+        };
+        assert_eq!(backlog(found), Backlog::Unmarked);
+        found.settling = 1;
+        assert_eq!(backlog(found), Backlog::Due);
+        found.open = 0;
+        found.settling = 0;
+        assert_eq!(backlog(found), Backlog::Unread, "all of it was marked");
+        found.walking = true;
+        assert_eq!(backlog(found), Backlog::Due, "there was more");
     }
 }

@@ -1,16 +1,12 @@
 //! Tells the log of rows that were refused and of channels that were lost over them, a bounded
 //! number a minute: a million bad rows are one fault.
 
-use std::time::Duration;
-
 use tracing::warn;
 
+use super::ration::Ration;
 use crate::broker::ChannelLost;
 use crate::relay::rules::{ChannelNo, Settlement, Verdict};
 use crate::runtime::Moment;
-
-const LINES: u32 = 8;
-const SPAN: Duration = Duration::from_secs(60);
 
 /// What was said lately.
 #[derive(Debug)]
@@ -55,6 +51,12 @@ impl Refusals {
         }
     }
 
+    /// Counts what was not named. To be called now and then.
+    pub(super) fn count(&mut self, now: Moment) {
+        self.rows.count(now);
+        self.channels.count(now);
+    }
+
     /// Names the channel, the cause and how many rows are in doubt.
     pub(super) fn tell_of_loss(&mut self, no: ChannelNo, lost: &ChannelLost, now: Moment) {
         if self.channels.may_speak(now) {
@@ -62,59 +64,5 @@ impl Refusals {
             let unknown = unknown.len();
             warn!(channel = no.0, ?cause, unknown, "a channel ended");
         }
-    }
-}
-
-/// How much may be said about one thing.
-#[derive(Debug)]
-struct Ration {
-    /// Said of what was left unsaid.
-    rest: &'static str,
-    since: Moment,
-    said: u32,
-    unsaid: u64,
-}
-
-impl Ration {
-    fn new(rest: &'static str) -> Self {
-        Self {
-            rest,
-            since: Moment::ORIGIN,
-            said: 0,
-            unsaid: 0,
-        }
-    }
-
-    fn may_speak(&mut self, now: Moment) -> bool {
-        if now.since(self.since) >= SPAN {
-            if self.unsaid > 0 {
-                warn!(count = self.unsaid, "{}", self.rest);
-            }
-            *self = Self {
-                since: now,
-                ..Self::new(self.rest)
-            };
-        }
-        if self.said < LINES {
-            self.said += 1;
-            return true;
-        }
-        self.unsaid += 1;
-        false
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_flood_of_refusals_is_a_few_lines_a_minute() {
-        let mut ration = Ration::new("more");
-        let start = Moment::from_origin(SPAN * 5);
-        let spoken = (0..1000).filter(|_| ration.may_speak(start)).count();
-        assert_eq!(spoken, LINES as usize);
-        assert!(ration.may_speak(start + SPAN));
-        assert_eq!(ration.unsaid, 0);
     }
 }

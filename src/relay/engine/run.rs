@@ -171,6 +171,7 @@ impl Engine {
     fn carry_out(&mut self, now: Moment) {
         self.health.turn(now);
         self.tenure.turn(&mut self.flow, now);
+        self.refusals.count(now);
         let publications = self.flow.publications(now);
         let settlements = self.flow.take_settlements();
         if !settlements.is_empty() {
@@ -184,7 +185,11 @@ impl Engine {
         if let Some(request) = self.flow.next_read(now) {
             tell(&self.outlets.requests, request);
         }
-        self.observer.standing(&self.flow.standing());
+        let standing = self.flow.standing();
+        self.observer.standing(&standing);
+        if !standing.linked {
+            self.health.backlog(backlog(standing), now);
+        }
         if self.flow.wants_reader(now) {
             self.outlets.nudge.notify_one();
         }

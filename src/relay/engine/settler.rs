@@ -18,8 +18,10 @@ use super::event::{Event, Events};
 use super::herald::Herald;
 use super::news::News;
 use super::observer::{Connections, Observer, Server};
+use super::obstacles::Obstacles;
 use super::pace::Pace;
 use super::retry::{Attempts, pause};
+use super::rhythm::{Outcome, Rhythm};
 use super::upkeep::Upkeep;
 use crate::relay::rules::{PartitionSet, Settlement, Take, Ticket};
 use crate::runtime::{Clock, Moment, Set};
@@ -36,13 +38,6 @@ const AT_ONCE: u32 = 5;
 
 /// How long a goodbye may take.
 const FAREWELL: Duration = Duration::from_secs(2);
-
-/// An outbox is measured so often while nothing is settled and nobody looks, and so often else.
-const MEASURE_IDLE: Duration = Duration::from_secs(30);
-const MEASURE_BUSY: Duration = Duration::from_secs(5);
-
-/// Measuring takes at most one part in so many of the session's time.
-const MEASURE_SHARE: u32 = 20;
 
 /// What the engine wants done about leases.
 #[derive(Debug)]
@@ -69,6 +64,8 @@ struct Desk {
     now: Vec<Settlement>,
     /// After a pause.
     later: Vec<Settlement>,
+    /// What keeps these from being written.
+    obstacles: Obstacles,
 }
 
 /// Runs until the engine has nothing more to settle, or until it is stopped.
@@ -101,8 +98,7 @@ pub(super) async fn settle<S: Store>(
                     herald: &mut herald,
                     upkeep: &mut upkeep,
                     observer: &*observer,
-                    measure_at: [Moment::ORIGIN; 2],
-                    busy: false,
+                    rhythm: Rhythm::beginning(Moment::ORIGIN),
                 };
                 let serving = clerk.serve(&mut inbox, &mut desk, &events);
                 match stop.run_until_cancelled(serving).await {
@@ -131,10 +127,7 @@ struct Clerk<'a, T> {
     herald: &'a mut Herald,
     upkeep: &'a mut Upkeep,
     observer: &'a dyn Observer,
-    /// When to measure the outbox next: if something was settled since, and in any case.
-    measure_at: [Moment; 2],
-    /// Something was settled since it was last measured.
-    busy: bool,
+    rhythm: Rhythm,
 }
 
 impl<T: Settler> Clerk<'_, T> {
@@ -162,7 +155,7 @@ impl<T: Settler> Clerk<'_, T> {
             }
             let (now, due) = (Clock.now(), inbox.pace.due(&desk.now));
             if due.is_some_and(|due| due <= now) {
-                self.busy = true;
+                self.rhythm.settled();
                 inbox.pace.begins(now);
                 write_down(self.settler, self.observer, desk, events).await?;
                 continue;
@@ -244,18 +237,20 @@ impl<T: Settler> Clerk<'_, T> {
 
     /// Measures the outbox, if it is time to and this relay speaks for it.
     async fn measure(&mut self) -> Result<(), StoreError> {
-        let now = Clock.now();
-        let [busy_at, idle_at] = self.measure_at;
-        let often = self.busy || self.observer.is_watched();
-        let due = if often { busy_at } else { idle_at };
-        if now < due || !self.herald.speaks() {
+        let begun = Clock.now();
+        let watched = self.observer.is_watched();
+        if !self.rhythm.is_due(watched, begun) || !self.herald.speaks() {
             return Ok(());
         }
-        self.busy = false;
         let measured = self.settler.measure().await;
-        let took = Clock.now().since(now);
-        let soonest = took * MEASURE_SHARE;
-        self.measure_at = [MEASURE_BUSY, MEASURE_IDLE].map(|pace| now + pace.max(soonest));
+        let outcome = match &measured {
+            Ok(measures) => Outcome::Seen {
+                due: measures.oldest_due.is_some(),
+            },
+            Err(StoreError::Retryable(_)) => Outcome::Locked,
+            Err(_) => Outcome::Failed,
+        };
+        self.rhythm.measured(begun, Clock.now(), outcome);
         match measured {
             Ok(measures) => self.observer.measured(measures),
             Err(error @ (StoreError::Unreachable(_) | StoreError::ReadOnly(_))) => {
@@ -294,6 +289,7 @@ async fn write_down<T: Settler>(
                 observer.settled(Clock.now().since(begun));
                 busy = 0;
                 let locked: Set<Ticket> = report.locked.iter().copied().collect();
+                desk.obstacles.tried(&batch, &locked, Clock.now());
                 desk.later
                     .extend(batch.into_iter().filter(|s| locked.contains(&s.ticket)));
                 events.report(Event::Settled(report));
@@ -339,7 +335,7 @@ fn take_apart(
         return;
     }
     for settlement in batch {
-        warn!(row = settlement.id.0, %error, "the database refuses to settle a row; trying again");
+        desk.obstacles.refused(settlement.id, error, Clock.now());
         desk.later.push(settlement);
     }
 }

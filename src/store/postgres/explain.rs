@@ -9,6 +9,7 @@ use super::ident::quote_literal;
 use super::operator::{Operator, Parameter};
 use super::quarantine::{Entry, Selection};
 use super::row::get;
+use crate::relay::rules::BEHIND_QUARANTINED;
 use crate::store::StoreError;
 
 /// Rows of one message_id told at the most.
@@ -171,6 +172,31 @@ impl Operator {
         );
         let parameters: [Parameter<'_>; 2] = [(&row.id, Type::INT8), (key, Type::TEXT)];
         let rows = self.rows("look for what is ahead", &sql, &parameters);
+        rows.await?.first().map(Standing::read).transpose()
+    }
+
+    /// The row that tries the destination of this one, which refuses: the others of it wait in the
+    /// table until that one gets through.
+    ///
+    /// # Errors
+    /// [`StoreError`] as ever.
+    pub async fn knocking(&self, row: &Standing) -> Result<Option<Standing>, StoreError> {
+        // Who has no such exchange, or may not write to it, refuses every key; topics apart.
+        let sql = format!(
+            "SELECT {STANDING} FROM {} WHERE sent_at IS NULL AND retry_at IS NOT NULL \
+               AND attempts = 0 AND exchange = $1 AND id <> $3 AND last_error <> $4 \
+               AND (routing_key = $2 OR last_error LIKE '404 %' \
+                 OR last_error LIKE '403 %' AND last_error NOT LIKE '%access to topic %') \
+             ORDER BY retry_at LIMIT 1",
+            self.outbox.quoted()
+        );
+        let parameters: [Parameter<'_>; 4] = [
+            (&row.exchange, Type::TEXT),
+            (&row.routing_key, Type::TEXT),
+            (&row.id, Type::INT8),
+            (&BEHIND_QUARANTINED, Type::TEXT),
+        ];
+        let rows = self.rows("look for what tries the destination", &sql, &parameters);
         rows.await?.first().map(Standing::read).transpose()
     }
 

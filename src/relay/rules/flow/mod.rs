@@ -76,6 +76,10 @@ pub struct Standing {
     pub blocked_keys: usize,
     /// Nothing that could be sent now is known, and the last read found nothing new.
     pub nothing_due: bool,
+    /// What was pending has not been walked over to its end.
+    pub walking: bool,
+    /// There is a broker; without it nothing is read.
+    pub linked: bool,
 }
 
 /// What is known of an exchange on this connection.
@@ -308,7 +312,7 @@ impl Flow {
     /// How it is doing.
     #[must_use]
     pub fn standing(&self) -> Standing {
-        let open = self.ledger.open();
+        let (open, walking) = (self.ledger.open(), self.coverage.walking());
         Standing {
             in_flight: self.channels.in_flight(),
             open,
@@ -316,7 +320,9 @@ impl Flow {
             buffered_bytes: self.ledger.buffered_bytes(),
             closed_gates: self.gates.closed(),
             blocked_keys: self.lanes.blocked_keys(),
-            nothing_due: self.quiet && !self.coverage.walking() && open == 0,
+            nothing_due: self.quiet && !walking && open == 0,
+            walking,
+            linked: self.linked,
         }
     }
 
