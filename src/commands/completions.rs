@@ -29,8 +29,16 @@ pub fn run(arguments: &Arguments, out: &mut (dyn Write + Send)) -> std::io::Resu
     // In memory first: the generator panics where a write fails, as into a closed pipe.
     let mut script = Vec::new();
     clap_complete::generate(arguments.shell, &mut command, "outbox-relay", &mut script);
-    out.write_all(&script)?;
+    out.write_all(&whole(&script))?;
     Ok(Exit::Done)
+}
+
+/// The generator for bash takes the hyphen of our name for the start of a subcommand in one half of
+/// its script and not in the other, so that nothing behind a command would be completed.
+fn whole(script: &[u8]) -> Vec<u8> {
+    let script = String::from_utf8_lossy(script);
+    let script = script.replace("outbox__subcmd__relay", "outbox__relay");
+    script.into_bytes()
 }
 
 #[cfg(test)]
@@ -52,6 +60,22 @@ mod tests {
                 assert!(script.contains(name), "{shell}: {name}");
             }
             assert!(script.contains("until-empty"), "{shell}: no options");
+        }
+    }
+
+    /// The script finds out which command is meant, and then what can come behind it.
+    #[test]
+    fn bash_completes_behind_every_command() {
+        let mut out = Vec::new();
+        run(&Arguments { shell: Shell::Bash }, &mut out).unwrap();
+        let script = String::from_utf8(out).unwrap();
+        let lines = || script.lines().map(str::trim);
+        let meant = lines().filter_map(|line| line.strip_prefix("cmd=\"")?.strip_suffix('"'));
+        let meant: Vec<_> = meant.filter(|command| !command.is_empty()).collect();
+        assert!(meant.len() > 30, "only {} commands", meant.len());
+        for command in meant {
+            let label = format!("{command})");
+            assert!(lines().any(|line| line == label), "no {label}");
         }
     }
 }
