@@ -16,6 +16,16 @@ pub(super) enum Side {
     Settling,
 }
 
+impl Side {
+    /// As its session is called in `application_name`.
+    pub(super) fn role(self) -> &'static str {
+        match self {
+            Self::Reading => "reader",
+            Self::Settling => "settler",
+        }
+    }
+}
+
 /// Where the sessions of one relay are connected to. A server is known by when it was started:
 /// two that tell the same microsecond are the same.
 #[derive(Clone, Debug, Default)]

@@ -225,8 +225,9 @@ fn preamble(settings: &SessionSettings) -> String {
          SET default_transaction_isolation = 'read committed'; SET jit = off; \
          SET tcp_keepalives_idle = 10; SET tcp_keepalives_interval = 5; \
          SET tcp_keepalives_count = 3; SET tcp_user_timeout = '25s'; \
-         SELECT pg_catalog.set_config(name, '0', false) FROM pg_catalog.pg_settings \
-         WHERE name IN ('idle_session_timeout', 'transaction_timeout')",
+         SELECT pg_catalog.set_config(name, '0', false) \
+         FROM (VALUES ('idle_session_timeout'), ('transaction_timeout')) AS later (name) \
+         WHERE pg_catalog.current_setting(name, true) IS NOT NULL",
         settings.lock_timeout.as_millis(),
         settings.idle_in_transaction_timeout.as_millis(),
     )

@@ -111,8 +111,7 @@ impl Store for PgStore {
     type Settler = PgSettler;
 
     async fn open_reader(&self) -> Result<PgReader, StoreError> {
-        self.direct.ascertain(self).await?;
-        let session = self.session("reader").await?;
+        let session = self.direct.session(self, Side::Reading).await?;
         self.end_last_reader(&session).await?;
         let seat = self.servers.enter(Side::Reading, &session.started);
         let opening = PgReader::open(
@@ -128,8 +127,7 @@ impl Store for PgStore {
     }
 
     async fn open_settler(&self) -> Result<PgSettler, StoreError> {
-        self.direct.ascertain(self).await?;
-        let session = self.session("settler").await?;
+        let session = self.direct.session(self, Side::Settling).await?;
         let seat = self.servers.enter(Side::Settling, &session.started);
         let opening = PgSettler::open(
             session,
