@@ -36,8 +36,10 @@ const HASH: &str = "CASE WHEN ordering_key IS NULL THEN pg_catalog.hashint8exten
 /// What tells a row from another that has its id.
 const FINGERPRINT: &str = "pg_catalog.hashtextextended(message_id, 0)";
 
-/// The owned partitions: read from their text once, not for each row.
-const OWNED: &str = "(SELECT $4::text::bit(256))";
+/// The row may be sent now, and by this relay. The owned partitions are read from their text once,
+/// not for each row.
+const OURS: &str = "(available_at IS NULL OR available_at <= pg_catalog.statement_timestamp()) \
+     AND pg_catalog.get_bit((SELECT $4::text::bit(256)), (hash & 255)::int) = 1";
 
 /// Columns that every part brings.
 fn columns() -> String {
@@ -55,7 +57,8 @@ fn columns() -> String {
 pub(super) fn read(outbox: &Outbox, shape: &Shape, successors: Successors) -> String {
     let held = held(outbox, successors);
     let relation = shape.with_waits(outbox, WAITS_FROM);
-    let (head, news, page) = (head(outbox), news(&relation), page(&relation));
+    let (news, page) = (news(&relation), page(&relation));
+    let head = head(outbox, &relation);
     let (retry, available) = (
         due(&relation, "retry_at", 8, 9),
         due(&relation, "available_at", 10, 11),
@@ -65,12 +68,11 @@ pub(super) fn read(outbox: &Outbox, shape: &Shape, successors: Successors) -> St
            correlation_id, content_type, properties::text, \
            LEAST(GREATEST(created_at, {BEGINNING}), {HORIZON}), attempts, hash, \
            CASE WHEN part = {DUE_RETRY} THEN retry_at WHEN part = {DUE_AVAILABLE} THEN available_at END, \
-           part = {HEAD} OR ((available_at IS NULL OR available_at <= pg_catalog.statement_timestamp()) \
-             AND pg_catalog.get_bit({OWNED}, (hash & 255)::int) = 1), \
+           part <= {PAGE} OR ({OURS}), \
            CASE WHEN retry_at > pg_catalog.statement_timestamp() THEN \
-             EXTRACT(epoch FROM LEAST(retry_at, {HORIZON}) - pg_catalog.statement_timestamp())::float8 END, \
-           EXTRACT(epoch FROM pg_catalog.statement_timestamp() \
-             - LEAST(GREATEST(created_at, available_at, {BEGINNING}), {HORIZON}))::float8, \
+             pg_catalog.date_part('epoch', LEAST(retry_at, {HORIZON}) - pg_catalog.statement_timestamp()) END, \
+           pg_catalog.date_part('epoch', pg_catalog.statement_timestamp() \
+             - LEAST(GREATEST(created_at, available_at, {BEGINNING}), {HORIZON})), \
            stored, \
            CASE WHEN stored <= {INLINE_LIMIT} THEN payload END, {held}, {FINGERPRINT} \
          FROM (\
@@ -92,7 +94,7 @@ fn held(outbox: &Outbox, successors: Successors) -> String {
         Successors::Continue => "NULL::float8".to_owned(),
         Successors::Wait => format!(
             "CASE WHEN ordering_key IS NOT NULL THEN (\
-               SELECT EXTRACT(epoch FROM pg_catalog.statement_timestamp() - q.quarantined_at)::float8 \
+               SELECT pg_catalog.date_part('epoch', pg_catalog.statement_timestamp() - q.quarantined_at) \
                FROM {} AS q \
                WHERE pg_catalog.hashtextextended(q.ordering_key, 0) = sized.hash AND q.id < sized.id \
                ORDER BY q.id DESC LIMIT 1) END",
@@ -101,10 +103,12 @@ fn held(outbox: &Outbox, successors: Successors) -> String {
     }
 }
 
-/// The snapshot, the server and what is paused, in the columns of a row.
-fn head(outbox: &Outbox) -> String {
+/// The snapshot, the server, what is paused and where a full page ends, in the columns of a row.
+fn head(outbox: &Outbox, relation: &str) -> String {
+    let pending = pending(relation);
     format!(
-        "SELECT {HEAD} AS part, NULL::bigint AS id, \
+        "SELECT {HEAD} AS part, \
+           CASE WHEN $7 > 0::bigint THEN (SELECT id {pending} OFFSET $7 - 1::bigint LIMIT 1) END AS id, \
            pg_catalog.pg_current_snapshot()::text AS message_id, \
            pg_catalog.pg_is_in_recovery()::text AS exchange, \
            pg_catalog.pg_postmaster_start_time()::text AS routing_key, \
@@ -135,19 +139,19 @@ fn news(relation: &str) -> String {
               WHERE sent_at IS NULL AND m.xid >= '3' AND m.xid >= running.xid AND m.xid <= running.xid \
               ORDER BY m.xid) AS past)\
          ) AS news \
-         WHERE id + 0 <= $3 \
-           AND (available_at IS NULL OR available_at <= pg_catalog.statement_timestamp()) \
-           AND pg_catalog.get_bit({OWNED}, (hash & 255)::int) = 1 \
-         ORDER BY id LIMIT $5"
+         WHERE id + 0 <= $3 AND {OURS} ORDER BY id LIMIT $5"
     )
 }
 
+/// What the page walks over.
+fn pending(relation: &str) -> String {
+    format!("FROM {relation} AS m WHERE sent_at IS NULL AND id > 0 AND id > $6 ORDER BY id")
+}
+
+/// Rows that are scheduled, or that another relay sends, are walked over and not brought.
 fn page(relation: &str) -> String {
-    let columns = columns();
-    format!(
-        "SELECT {columns} FROM {relation} AS m \
-         WHERE sent_at IS NULL AND id > 0 AND id > $6 ORDER BY id LIMIT $7"
-    )
+    let (columns, pending) = (columns(), pending(relation));
+    format!("SELECT * FROM (SELECT {columns} {pending} LIMIT $7) AS walked WHERE {OURS}")
 }
 
 /// Rows whose time, in `column`, came since the mark in parameters `at` and `id`.

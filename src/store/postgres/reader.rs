@@ -260,12 +260,7 @@ fn reading(
             news.push(line.found()?);
         }
     }
-    let walked = part(PAGE).count();
-    let page = usable(part(PAGE), walked)?;
-    let last = part(PAGE).map(|line| line.id).max();
-    let full = walked == request.page_limit;
-    let after = request.page_after.filter(|_| full);
-    let walked_to = after.map(|after| last.unwrap_or(after));
+    let (page, walked_to) = page(request, lines)?;
     let mut due = Vec::new();
     let since = request.since.as_ref();
     let (retry, more_retry) = fallen_due(
@@ -302,16 +297,22 @@ fn reading(
     })
 }
 
-/// Those that may be sent now, and by us. At most so many: the list grows in one step.
-fn usable<'a>(
-    lines: impl Iterator<Item = &'a Line>,
-    most: usize,
-) -> Result<Vec<Found>, StoreError> {
-    let mut rows = Vec::with_capacity(most);
-    for line in lines.filter(|line| line.usable) {
-        rows.push(line.found()?);
+/// The page, and up to where it walked if rows may follow.
+fn page(request: &ReadRequest, lines: &[Line]) -> Result<(Vec<Found>, Option<i64>), StoreError> {
+    let part = |no: i32| lines.iter().filter(move |line| line.part == no);
+    let mut page = Vec::with_capacity(part(PAGE).count());
+    for line in part(PAGE) {
+        page.push(line.found()?);
     }
-    Ok(rows)
+    let edge = part(HEAD).map(|head| head.id).find(|id| *id > 0);
+    let walked_to = request.page_after.and_then(|after| {
+        if request.page_limit == 0 {
+            Some(after)
+        } else {
+            edge
+        }
+    });
+    Ok((page, walked_to))
 }
 
 /// Takes rows that fell due, and tells up to where, and whether there are more.

@@ -14,7 +14,7 @@ use crate::store::{Fault, StoreError};
 pub(super) struct Line {
     /// Which part of the read it belongs to.
     pub(super) part: i32,
-    /// The row's id; 0 for the head.
+    /// The row's id; for the head 0, or where a full page ends.
     pub(super) id: i64,
     /// When it fell due, if that is why it was found.
     pub(super) due_at: Option<SystemTime>,
