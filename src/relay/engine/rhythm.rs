@@ -9,6 +9,10 @@ use crate::runtime::Moment;
 const IDLE: Duration = Duration::from_secs(30);
 const BUSY: Duration = Duration::from_secs(5);
 
+/// A new session is let alone for so long: rows that wait go first, and measuring takes a session
+/// some 20 ms the first time.
+pub(super) const FIRST: Duration = Duration::from_secs(1);
+
 /// Measuring takes at most one part in so many of the session's time.
 const SHARE: u32 = 20;
 
@@ -35,6 +39,7 @@ pub(super) struct Rhythm {
 }
 
 impl Rhythm {
+    /// The first time is then.
     pub(super) fn beginning(at: Moment) -> Self {
         Self {
             at: [at; 2],

@@ -21,7 +21,7 @@ use super::observer::{Connections, Observer, Server};
 use super::obstacles::Obstacles;
 use super::pace::Pace;
 use super::retry::{Attempts, pause};
-use super::rhythm::{Outcome, Rhythm};
+use super::rhythm::{self, Outcome, Rhythm};
 use super::upkeep::Upkeep;
 use crate::relay::rules::{PartitionSet, Settlement, Take, Ticket};
 use crate::runtime::{Clock, Moment, Set};
@@ -98,7 +98,7 @@ pub(super) async fn settle<S: Store>(
                     herald: &mut herald,
                     upkeep: &mut upkeep,
                     observer: &*observer,
-                    rhythm: Rhythm::beginning(Moment::ORIGIN),
+                    rhythm: Rhythm::beginning(Clock.now() + rhythm::FIRST),
                 };
                 let serving = clerk.serve(&mut inbox, &mut desk, &events);
                 match stop.run_until_cancelled(serving).await {
