@@ -47,7 +47,8 @@ pub struct Arguments {
     /// stopped before
     #[arg(long)]
     pub until_empty: bool,
-    /// With --until-empty: exit 75 when a server could not be used for so long without a break
+    /// With --until-empty: exit 75 when a server could not be used for so long without a break, or
+    /// 78 when the database refused for so long what only another setting, login, right or schema changes
     #[arg(long, value_name = "TIME", requires = "until_empty", value_parser = span,
           default_value = until_empty::PATIENCE)]
     pub wait: Duration,

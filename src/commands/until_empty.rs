@@ -11,9 +11,10 @@ use super::Exit;
 use crate::relay::Ended;
 use crate::runtime::condition::{Broker, Condition, Database};
 use crate::runtime::{Clock, Health};
+use crate::store::StoreError;
 use crate::store::postgres::PgStore;
 use crate::store::postgres::operator::Operator;
-use crate::store::postgres::remaining::{Count, Remaining, remaining};
+use crate::store::postgres::remaining::{Count, Remaining};
 
 /// A server that could not be used for so long without a break will hardly come back for a
 /// command that somebody waits for.
@@ -27,7 +28,7 @@ const HELD_BACK: &str = " (held back by others of their key or destination, by a
 const LOOK: u32 = 20;
 
 /// Ends when one of the servers could not be used for so long; tells which, and why.
-pub(super) async fn out_of_reach(health: &Health, patience: Duration) -> String {
+pub(super) async fn out_of_reach(health: &Health, patience: Duration) -> OutOfReach {
     let mut watched = health.watch();
     let mut since = None;
     loop {
@@ -50,18 +51,27 @@ pub(super) async fn out_of_reach(health: &Health, patience: Duration) -> String 
     }
 }
 
-fn trouble(condition: &Condition) -> Option<String> {
-    match &condition.database {
-        Database::Connected => {}
-        Database::ReadOnly(why) | Database::Disconnected(why) => {
-            return Some(format!("database: {why}"));
+fn trouble(condition: &Condition) -> Option<OutOfReach> {
+    let exit = Exit::Unreachable;
+    let (why, exit) = match (&condition.database, &condition.broker) {
+        (Database::Refused(why), _) => (format!("database: {why}"), Exit::Configuration),
+        (Database::ReadOnly(why) | Database::Disconnected(why), _) => {
+            (format!("database: {why}"), exit)
         }
-    }
-    match &condition.broker {
-        Broker::Connected => None,
-        Broker::Blocked(why) => Some(format!("broker: it blocks publishing: {why}")),
-        Broker::Disconnected(why) => Some(format!("broker: {why}")),
-    }
+        (Database::Connected, Broker::Blocked(why)) => {
+            (format!("broker: it blocks publishing: {why}"), exit)
+        }
+        (Database::Connected, Broker::Disconnected(why)) => (format!("broker: {why}"), exit),
+        (Database::Connected, Broker::Connected) => return None,
+    };
+    Some(OutOfReach { why, exit })
+}
+
+/// A server that could not be used.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct OutOfReach {
+    why: String,
+    exit: Exit,
 }
 
 /// What ended a run before the outbox was empty.
@@ -70,8 +80,8 @@ pub(super) enum Cause {
     Empty,
     /// A signal; so long may the rest take.
     Stopped(Duration),
-    /// A server that could not be used.
-    OutOfReach(String),
+    /// One of the servers.
+    OutOfReach(OutOfReach),
 }
 
 /// Tells what is left, and how the command ends.
@@ -109,25 +119,30 @@ pub(super) async fn conclude(
             writeln!(err, "outbox-relay: stopped before the outbox was empty")?;
             Ok(Exit::Failed)
         }
-        Cause::OutOfReach(why) => {
+        Cause::OutOfReach(OutOfReach { why, exit }) => {
             writeln!(
                 err,
                 "outbox-relay: given up before the outbox was empty: {why}"
             )?;
-            Ok(Exit::Unreachable)
+            Ok(exit)
         }
     }
 }
 
 /// Writes what is left; how much of it is due, and why that was not sent.
 async fn report(store: &PgStore, why: &str, out: &mut (dyn Write + Send)) -> anyhow::Result<Count> {
+    let looking = Operator::looking(store).await?;
+    let looked = async { Ok((looking.remaining().await?, looking.paused().await?)) };
+    let looked: Result<_, StoreError> = looked.await;
+    looking.close().await;
+    let (remaining, paused) = looked?;
     let Remaining {
         due,
         scheduled,
         waiting,
         quarantined,
         elsewhere,
-    } = remaining(store).await?;
+    } = remaining;
     let why = if due.is_zero() { "" } else { why };
     writeln!(out, "due: {due}{why}")?;
     writeln!(out, "scheduled for later: {scheduled}")?;
@@ -136,10 +151,7 @@ async fn report(store: &PgStore, why: &str, out: &mut (dyn Write + Send)) -> any
     if elsewhere > 0 {
         writeln!(out, "held by other relays: {elsewhere} of 256 partitions")?;
     }
-    let looking = Operator::looking(store).await?;
-    let paused = looking.paused().await;
-    looking.close().await;
-    for one in paused? {
+    for one in paused {
         writeln!(out, "paused: {}", super::pause::told(&one))?;
     }
     Ok(due)
@@ -161,9 +173,13 @@ mod tests {
         assert_eq!(out_of_reach(&health, Duration::ZERO).now_or_never(), None);
         health.broker(Broker::Blocked("memory".to_owned()));
         let why = out_of_reach(&health, Duration::ZERO).await;
-        assert_eq!(why, "broker: it blocks publishing: memory");
+        assert_eq!(why.why, "broker: it blocks publishing: memory");
         health.database(Database::ReadOnly("a standby".to_owned()));
         let why = out_of_reach(&health, Duration::ZERO).await;
-        assert_eq!(why, "database: a standby");
+        assert_eq!(why.why, "database: a standby");
+        assert_eq!(why.exit, Exit::Unreachable);
+        health.database(Database::Refused("no such schema".to_owned()));
+        let why = out_of_reach(&health, Duration::ZERO).await;
+        assert_eq!(why.exit, Exit::Configuration);
     }
 }

@@ -7,6 +7,9 @@ use super::Moment;
 pub enum Database {
     /// Not connected; why, and what is being done about it.
     Disconnected(String),
+    /// Not connected either, and that will last until somebody changes a setting, a login, a
+    /// right or the schema; what is wrong.
+    Refused(String),
     /// Connected to a server that does not accept writes; which one.
     ReadOnly(String),
     /// Usable.

@@ -67,7 +67,9 @@ fn database(database: &Database) -> Component {
     match database {
         Database::Connected => Component::new(true, "connected", ""),
         Database::ReadOnly(reason) => Component::new(false, "read_only", reason),
-        Database::Disconnected(reason) => Component::new(false, "disconnected", reason),
+        Database::Disconnected(reason) | Database::Refused(reason) => {
+            Component::new(false, "disconnected", reason)
+        }
     }
 }
 

@@ -113,6 +113,19 @@ impl StoreError {
         }
     }
 
+    /// It lasts until somebody changes a setting, a login, a right or the schema.
+    #[must_use]
+    pub fn lasts(&self) -> bool {
+        match self {
+            Self::Schema(_) | Self::Denied(_) | Self::Settings(_) => true,
+            Self::Unreachable(_)
+            | Self::Retryable(_)
+            | Self::ReadOnly(_)
+            | Self::TimedOut(_)
+            | Self::Other(_) => false,
+        }
+    }
+
     /// The whole text without the remedy.
     #[must_use]
     pub fn found(&self) -> String {

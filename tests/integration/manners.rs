@@ -99,6 +99,8 @@ async fn output_that_cannot_be_written_is_an_error() {
     assert!(said.contains("No space left"), "{said}");
 }
 
+const ANY_PORT: &str = "127.0.0.1:0";
+
 #[tokio::test]
 async fn a_run_until_empty_gives_up_on_servers_that_stay_away() {
     let (database, broker) = (Port::take(), Port::take());
@@ -106,6 +108,7 @@ async fn a_run_until_empty_gives_up_on_servers_that_stay_away() {
         &format!("postgres://relay:none@127.0.0.1:{}/shop", database.number()),
         &format!("amqp://relay:none@127.0.0.1:{}", broker.number()),
     );
+    let none = none.with("OUTBOX_RELAY__HTTP__LISTEN", ANY_PORT);
     let until_empty = ["run", "--until-empty", "--wait", "1s"];
     let (status, output) = run(&none, &until_empty).await;
     let output = output.join("\n");
@@ -119,6 +122,7 @@ async fn a_run_until_empty_gives_up_on_servers_that_stay_away() {
     scene.write(&[Draft::to(QUEUE)]).await;
     let url = format!("amqp://relay:none@127.0.0.1:{}", broker.number());
     scene.set("BROKER__URL", &url);
+    scene.set("HTTP__LISTEN", ANY_PORT);
     let (status, output) = run(&scene.settings, &until_empty).await;
     let output = output.join("\n");
     assert_eq!(status.code(), Some(75), "{output}");
@@ -127,6 +131,18 @@ async fn a_run_until_empty_gives_up_on_servers_that_stay_away() {
         "{output}"
     );
     assert_eq!(scene.count("sent_at IS NULL AND attempts = 0").await, 1);
+}
+
+#[tokio::test]
+async fn a_run_until_empty_tells_what_has_to_be_put_right_from_an_outage() {
+    let mut scene = Scene::new().await;
+    scene.set("OUTBOX__SCHEMA", "elsewhere");
+    scene.set("HTTP__LISTEN", ANY_PORT);
+    let until_empty = ["run", "--until-empty", "--wait", "1s"];
+    let (status, output) = run(&scene.settings, &until_empty).await;
+    let output = output.join("\n");
+    assert_eq!(status.code(), Some(78), "{output}");
+    assert!(output.contains("elsewhere"), "{output}");
 }
 
 #[tokio::test]

@@ -206,7 +206,9 @@ impl Relay {
     /// # Panics
     /// If it does not.
     pub async fn ended(&self) -> ExitStatus {
-        self.process.ended(PATIENCE).await
+        let status = self.process.ended(PATIENCE).await;
+        self.process.all_printed(PATIENCE).await;
+        status
     }
 
     /// Its exit status, if it has ended.

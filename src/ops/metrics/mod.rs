@@ -273,7 +273,7 @@ impl Metrics {
         self.broker_blocked.set(i64::from(blocked));
         let database = match condition.database {
             Database::Connected => true,
-            Database::ReadOnly(_) | Database::Disconnected(_) => false,
+            Database::ReadOnly(_) | Database::Refused(_) | Database::Disconnected(_) => false,
         };
         self.database_connected.set(i64::from(database));
         self.partitions_held.set(i64::from(condition.partitions));

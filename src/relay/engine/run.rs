@@ -367,6 +367,7 @@ impl Engine {
         let state = match error {
             None => Database::Connected,
             Some(error @ StoreError::ReadOnly(_)) => Database::ReadOnly(error.to_string()),
+            Some(error) if error.lasts() => Database::Refused(error.to_string()),
             Some(error) => Database::Disconnected(error.to_string()),
         };
         match side {

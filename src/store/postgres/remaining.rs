@@ -3,11 +3,10 @@
 use std::fmt;
 
 use super::ident::quote_literal;
-use super::reader::within;
+use super::operator::Operator;
 use super::row::get;
 use super::shape::Shape;
-use super::store::PgStore;
-use crate::store::StoreError;
+use crate::store::{Fault, StoreError};
 
 /// Counting stops here: a person wants to know whether it is many.
 const ENOUGH: i64 = 10_000;
@@ -49,40 +48,44 @@ pub struct Remaining {
     pub elsewhere: i64,
 }
 
-/// Counts what is left, over a connection of its own.
-///
-/// # Errors
-/// [`StoreError`] as ever.
-pub async fn remaining(store: &PgStore) -> Result<Remaining, StoreError> {
-    let session = store.session("status").await?;
-    let shape = Shape::of(&session.client, &store.outbox).await?;
-    let relation = format!("{} AS m", shape.readable(&store.outbox));
-    let quarantine = store.outbox.sibling("quarantine");
-    let lease = store.outbox.sibling("lease");
-    let name = quote_literal(store.outbox.relation());
-    let count = |condition: &str| {
-        format!(
-            "(SELECT count(*) FROM (SELECT FROM {relation} WHERE sent_at IS NULL AND {condition} \
-             LIMIT {ENOUGH} + 1) AS counted)"
-        )
-    };
-    let scheduled = "available_at IS NOT NULL AND available_at > statement_timestamp()";
-    let waiting = "retry_at IS NOT NULL AND retry_at > statement_timestamp()";
-    let due = "id > 0 AND (available_at IS NULL OR available_at <= statement_timestamp()) \
-         AND (retry_at IS NULL OR retry_at <= statement_timestamp())";
-    let (due, scheduled, waiting) = (count(due), count(scheduled), count(waiting));
-    let sql = format!(
-        "SELECT {due}, {scheduled}, {waiting}, \
-         (SELECT count(*) FROM (SELECT FROM {quarantine} LIMIT {ENOUGH} + 1) AS counted), \
-         (SELECT count(owner) FROM {lease} WHERE relation = {name})"
-    );
-    let row = session.client.query_one(&sql, &[]);
-    let row = within(store.deadline(), "count what is left", row).await?;
-    Ok(Remaining {
-        due: Count(get(&row, 0)?),
-        scheduled: Count(get(&row, 1)?),
-        waiting: Count(get(&row, 2)?),
-        quarantined: Count(get(&row, 3)?),
-        elsewhere: get(&row, 4)?,
-    })
+impl Operator {
+    /// Counts what is left.
+    ///
+    /// # Errors
+    /// [`StoreError`] as ever.
+    pub async fn remaining(&self) -> Result<Remaining, StoreError> {
+        let outbox = &self.outbox;
+        let shape = Shape::of(&self.session.client, outbox).await?;
+        let relation = format!("{} AS m", shape.readable(outbox));
+        let quarantine = outbox.sibling("quarantine");
+        let lease = outbox.sibling("lease");
+        let name = quote_literal(outbox.relation());
+        let count = |condition: &str| {
+            format!(
+                "(SELECT count(*) FROM (SELECT FROM {relation} WHERE sent_at IS NULL AND {condition} \
+                 LIMIT {ENOUGH} + 1) AS counted)"
+            )
+        };
+        let scheduled = "available_at IS NOT NULL AND available_at > statement_timestamp()";
+        let waiting = "retry_at IS NOT NULL AND retry_at > statement_timestamp()";
+        let due = "id > 0 AND (available_at IS NULL OR available_at <= statement_timestamp()) \
+             AND (retry_at IS NULL OR retry_at <= statement_timestamp())";
+        let (due, scheduled, waiting) = (count(due), count(scheduled), count(waiting));
+        let sql = format!(
+            "SELECT {due}, {scheduled}, {waiting}, \
+             (SELECT count(*) FROM (SELECT FROM {quarantine} LIMIT {ENOUGH} + 1) AS counted), \
+             (SELECT count(owner) FROM {lease} WHERE relation = {name})"
+        );
+        let rows = self.rows("count what is left", &sql, &[]).await?;
+        let row = rows
+            .first()
+            .ok_or_else(|| StoreError::Other(Fault::new("count what is left", "empty answer")))?;
+        Ok(Remaining {
+            due: Count(get(row, 0)?),
+            scheduled: Count(get(row, 1)?),
+            waiting: Count(get(row, 2)?),
+            quarantined: Count(get(row, 3)?),
+            elsewhere: get(row, 4)?,
+        })
+    }
 }
