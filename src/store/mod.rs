@@ -17,7 +17,7 @@ use tokio::sync::Notify;
 use crate::message::RowId;
 use crate::relay::rules::{
     Fetched, Leases, PartitionSet, ReadRequest, Reading, SettleReport, Settlement, Stretch, Swept,
-    Take,
+    Take, Wanted,
 };
 
 pub use announcement::Announcement;
@@ -61,13 +61,13 @@ pub trait Reader: Send + 'static {
     ) -> impl Future<Output = Result<Reading, StoreError>> + Send;
 
     /// Brings bodies, in the order asked for, as far as they fit into `room` bytes; the first
-    /// one in any case. Every id is answered.
+    /// one in any case. Every row is answered; another that has the id of one is not that row.
     ///
     /// # Errors
     /// [`StoreError`]; nothing was taken.
     fn fetch(
         &mut self,
-        ids: &[RowId],
+        rows: &[Wanted],
         room: usize,
     ) -> impl Future<Output = Result<Vec<(RowId, Fetched)>, StoreError>> + Send;
 

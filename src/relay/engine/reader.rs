@@ -106,8 +106,8 @@ async fn serve<R: Reader>(
             Some(Request::Read(request)) => {
                 events.report(Event::Read(reader.read(&request, nudge).await?));
             }
-            Some(Request::Fetch { ids, room }) => {
-                events.report(Event::Fetched(reader.fetch(&ids, room).await?));
+            Some(Request::Fetch { rows, room }) => {
+                events.report(Event::Fetched(reader.fetch(&rows, room).await?));
             }
         }
     }

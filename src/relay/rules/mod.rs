@@ -42,7 +42,7 @@ pub use lane::Lane;
 pub use ownership::{Leases, Ownership, Peer, Plan, Take};
 pub use partition::{Partition, PartitionSet};
 pub use pause::Pause;
-pub use reading::{DueMark, Fetched, Fingerprint, Found, Position, ReadRequest, Reading};
+pub use reading::{DueMark, Fetched, Fingerprint, Found, Position, ReadRequest, Reading, Wanted};
 pub use settlement::{SettleReport, Settlement, Ticket, Verdict};
 pub use snapshot::{Snapshot, SnapshotSyntax};
 pub(crate) use tenet::{Tenet, holds};

@@ -87,6 +87,15 @@ pub struct Reading {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fingerprint(pub i64);
 
+/// A row whose body is wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Wanted {
+    /// Which row.
+    pub id: RowId,
+    /// What tells it from another with its id; `None` where the store cannot tell.
+    pub fingerprint: Option<Fingerprint>,
+}
+
 /// A pending row that a read found.
 #[derive(Debug)]
 pub struct Found {

@@ -23,7 +23,7 @@ use super::{Announcement, Measures, Reader, Settler, Store, StoreError};
 use crate::message::RowId;
 use crate::relay::rules::{
     Fetched, Leases, PartitionSet, ReadRequest, Reading, SettleReport, Settlement, Stretch, Swept,
-    Take,
+    Take, Wanted,
 };
 
 /// The store seam over a shared [`Table`].
@@ -106,10 +106,10 @@ impl Reader for MemoryStore {
 
     async fn fetch(
         &mut self,
-        ids: &[RowId],
+        rows: &[Wanted],
         room: usize,
     ) -> Result<Vec<(RowId, Fetched)>, StoreError> {
-        Ok(lock(&self.table).fetch(ids, room))
+        Ok(lock(&self.table).fetch(rows, room))
     }
 
     async fn leave(&mut self) -> Result<(), StoreError> {

@@ -11,7 +11,7 @@ use super::leases::LeaseTable;
 use crate::message::{Body, OutboxRow, RowId, Unfit};
 use crate::relay::rules::{
     DueMark, Fetched, Fingerprint, Found, Partition, Pause, Position, ReadRequest, Reading,
-    Snapshot, Tenet, holds,
+    Snapshot, Tenet, Wanted, holds,
 };
 
 /// A row of the table, with the columns that the relay's rules depend on.
@@ -320,11 +320,15 @@ impl Table {
 
     /// Brings bodies as far as they fit.
     #[must_use]
-    pub fn fetch(&self, ids: &[RowId], room: usize) -> Vec<(RowId, Fetched)> {
+    pub fn fetch(&self, rows: &[Wanted], room: usize) -> Vec<(RowId, Fetched)> {
         // Once one does not fit, none behind it comes: they keep their places.
         let mut total = 0;
-        let mut bring = |id: &RowId| {
-            let Some(stored) = self.rows.get(&id.0).filter(|row| row.sent_at.is_none()) else {
+        let mut bring = |wanted: &Wanted| {
+            let it_is = |stored: &&StoredRow| {
+                let print = fingerprint(&stored.row);
+                stored.sent_at.is_none() && wanted.fingerprint.is_none_or(|known| known == print)
+            };
+            let Some(stored) = self.rows.get(&wanted.id.0).filter(it_is) else {
                 return Fetched::Gone;
             };
             let size = stored.row.payload.buffered();
@@ -337,7 +341,7 @@ impl Table {
             }
             Fetched::Body(stored.row.payload.clone())
         };
-        ids.iter().map(|id| (*id, bring(id))).collect()
+        rows.iter().map(|row| (row.id, bring(row))).collect()
     }
 }
 

@@ -166,7 +166,8 @@ fn due(relation: &str, column: &str, at: u8, id: u8) -> String {
     )
 }
 
-/// Bodies: $1 ids, in the order wanted; $2 the largest allowed; $3 room for all of them. The
+/// Bodies: $1 ids, in the order wanted; $2 the largest allowed; $3 room for all of them; $4 what
+/// tells each from another that was given its id later. The
 /// true size of each, by the function `length` of the payload, is measured once, here, and told
 /// even where the body is not. The first that may be brought is, whatever the room.
 pub(super) fn fetch(outbox: &Outbox, shape: &Shape, length: &str) -> String {
@@ -179,8 +180,9 @@ pub(super) fn fetch(outbox: &Outbox, shape: &Shape, length: &str) -> String {
              OVER (ORDER BY place))::bigint AS total \
            FROM (\
              SELECT m.id, m.payload, wanted.place, {length}::bigint AS size \
-             FROM pg_catalog.unnest($1::bigint[]) WITH ORDINALITY AS wanted (id, place) \
-             JOIN {relation} AS m ON m.id = wanted.id \
+             FROM ROWS FROM (pg_catalog.unnest($1::bigint[]), pg_catalog.unnest($4::bigint[])) \
+               WITH ORDINALITY AS wanted (id, print, place) \
+             JOIN {relation} AS m ON m.id = wanted.id AND (print IS NULL OR print = {FINGERPRINT}) \
              WHERE m.sent_at IS NULL\
            ) AS measured\
          ) AS summed ORDER BY place"

@@ -21,7 +21,9 @@ use super::values::{PayloadBytes, content_type};
 use super::waits::Waits;
 use crate::config::Successors;
 use crate::message::{Body, RowId};
-use crate::relay::rules::{DueMark, Fetched, Found, Position, ReadRequest, Reading, Snapshot};
+use crate::relay::rules::{
+    DueMark, Fetched, Fingerprint, Found, Position, ReadRequest, Reading, Snapshot, Wanted,
+};
 use crate::runtime::Clock;
 use crate::store::error::Fault;
 use crate::store::{Reader, StoreError};
@@ -185,17 +187,20 @@ impl Reader for PgReader {
 
     async fn fetch(
         &mut self,
-        ids: &[RowId],
+        rows: &[Wanted],
         room: usize,
     ) -> Result<Vec<(RowId, Fetched)>, StoreError> {
-        let wanted: Vec<i64> = ids.iter().map(|id| id.0).collect();
+        let wanted: Vec<i64> = rows.iter().map(|row| row.id.0).collect();
+        let print = |row: &Wanted| row.fingerprint.map(|Fingerprint(hash)| hash);
+        let prints: Vec<Option<i64>> = rows.iter().map(print).collect();
         let room = i64::try_from(room).unwrap_or(i64::MAX);
-        let parameters: [&(dyn ToSql + Sync); 3] = [&wanted, &self.max_message_size, &room];
-        let rows = self.session.client.query(&self.fetch, &parameters);
-        let rows = within(self.deadline, "fetch payloads", rows).await?;
-        let mut answers = rows.iter().peekable();
-        let mut fetched = Vec::with_capacity(ids.len());
-        for id in ids {
+        let parameters: [&(dyn ToSql + Sync); 4] =
+            [&wanted, &self.max_message_size, &room, &prints];
+        let answers = self.session.client.query(&self.fetch, &parameters);
+        let answers = within(self.deadline, "fetch payloads", answers).await?;
+        let mut answers = answers.iter().peekable();
+        let mut fetched = Vec::with_capacity(rows.len());
+        for Wanted { id, .. } in rows {
             let Some(row) =
                 answers.next_if(|row| row.try_get(0).is_ok_and(|found: i64| found == id.0))
             else {

@@ -1,12 +1,13 @@
 //! Bodies: small ones come with the read, large ones when asked for, as far as there is room.
 
 use outbox_relay::message::{Body, RowId};
-use outbox_relay::relay::rules::Fetched;
+use outbox_relay::relay::rules::{Fetched, Fingerprint, Wanted};
 use outbox_relay::store::Reader;
 
 use super::settling::sent;
 use super::{
     MAX_MESSAGE_SIZE, New, ReaderOf, Stage, first, noise, read, reader, settler, suite, told,
+    wanted,
 };
 
 suite!(
@@ -17,6 +18,7 @@ suite!(
     the_first_body_comes_even_without_room,
     an_oversized_body_is_measured_and_never_brought,
     a_body_of_a_row_that_is_no_longer_pending_is_gone,
+    a_row_that_was_given_the_id_of_another_lends_it_no_body,
 );
 
 async fn fetch<S: Stage>(
@@ -24,7 +26,7 @@ async fn fetch<S: Stage>(
     ids: &[RowId],
     room: usize,
 ) -> Vec<(RowId, Fetched)> {
-    let fetched = reader.fetch(ids, room).await.expect("fetched");
+    let fetched = reader.fetch(&wanted(ids), room).await.expect("fetched");
     let answered: Vec<RowId> = fetched.iter().map(|(id, _)| *id).collect();
     assert_eq!(answered, ids, "every id is answered, in order");
     fetched
@@ -126,4 +128,23 @@ async fn a_body_of_a_row_that_is_no_longer_pending_is_gone<S: Stage>(stage: &S) 
     stage.delete(rows[1]).await;
     let fetched = fetch::<S>(&mut reader, &rows, 1000).await;
     assert_eq!(told(&fetched), ["gone", "gone", "body 30"]);
+}
+
+async fn a_row_that_was_given_the_id_of_another_lends_it_no_body<S: Stage>(stage: &S) {
+    stage.commit_each([10, 20].map(New::large)).await;
+    let mut reader = reader(stage).await;
+    let page = read(&mut reader, &first()).await.page;
+    let mut known: Vec<Wanted> = page
+        .iter()
+        .map(|found| Wanted {
+            id: found.id(),
+            fingerprint: found.fingerprint,
+        })
+        .collect();
+    let [Some(Fingerprint(one)), Some(_)] = [known[0].fingerprint, known[1].fingerprint] else {
+        panic!("every row is known by more than its id")
+    };
+    known[0].fingerprint = Some(Fingerprint(one ^ 1));
+    let fetched = reader.fetch(&known, 1000).await.expect("fetched");
+    assert_eq!(told(&fetched), ["gone", "body 20"]);
 }

@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use outbox_relay::message::{Body, RowId};
 use outbox_relay::relay::rules::{
-    Fetched, Found, PartitionSet, Position, ReadRequest, Reading, Take,
+    Fetched, Found, PartitionSet, Position, ReadRequest, Reading, Take, Wanted,
 };
 use outbox_relay::store::{Announcement, Reader, Settler, Store};
 use tokio::sync::Notify;
@@ -220,6 +220,15 @@ pub async fn position<R: Reader>(reader: &mut R) -> Position {
 /// The ids of found rows, in the order found.
 pub fn ids(found: &[Found]) -> Vec<RowId> {
     found.iter().map(Found::id).collect()
+}
+
+/// Rows, known by their ids alone, whose bodies are wanted.
+pub fn wanted(ids: &[RowId]) -> Vec<Wanted> {
+    let known = |id: &RowId| Wanted {
+        id: *id,
+        fingerprint: None,
+    };
+    ids.iter().map(known).collect()
 }
 
 /// The ids of found rows, each once.

@@ -11,7 +11,7 @@ use tokio::time::timeout;
 use super::alive::sign;
 use super::on_postgres::OnPostgres;
 use super::settling::{quarantine, sent};
-use super::{New, Stage, first, noise, owner, read, reader, settler, told};
+use super::{New, Stage, first, noise, owner, read, reader, settler, told, wanted};
 use crate::support::PATIENCE;
 
 /// Inserts payloads given as SQL and returns the bodies that come with a read, and those that
@@ -34,7 +34,7 @@ async fn bodies(payload_type: &str, payloads: &[&str]) -> (Vec<Vec<u8>>, &'stati
         .into_iter()
         .map(|found| bytes(&found.into_row().expect("small").payload))
         .collect();
-    let fetched = reader.fetch(&ids, 1 << 20).await.expect("fetched");
+    let fetched = reader.fetch(&wanted(&ids), 1 << 20).await.expect("fetched");
     for ((_, fetched), inline) in fetched.iter().zip(&inline) {
         let Fetched::Body(body) = fetched else {
             panic!("not brought")
@@ -97,7 +97,7 @@ async fn a_large_json_is_measured_as_it_is_published() {
     let mut reader = reader(&stage).await;
     let page = read(&mut reader, &first()).await.page;
     let fetched = reader
-        .fetch(&super::ids(&page), 60_002)
+        .fetch(&wanted(&super::ids(&page)), 60_002)
         .await
         .expect("fetched");
     assert_eq!(
@@ -290,7 +290,7 @@ async fn a_body_that_postgresql_compressed_is_published_whole() {
         }])
         .await[0];
     let mut reader = reader(&stage).await;
-    let fetched = reader.fetch(&[row], 1).await.expect("fetched");
+    let fetched = reader.fetch(&wanted(&[row]), 1).await.expect("fetched");
     let [(_, Fetched::Body(Body::Bytes(bytes)))] = &fetched[..] else {
         panic!("not brought")
     };

@@ -122,7 +122,14 @@ impl Flow {
                     entry.content = Content::Bodiless(row, size);
                     self.starved.push_front(id);
                 }
-                Fetched::Gone => self.vanished(id),
+                // Another row may have its id by now, and was taken for this one when it was read.
+                Fetched::Gone => {
+                    let lane = self.ledger.get(id).map(|entry| entry.lane);
+                    self.vanished(id);
+                    if let Some(lane) = lane {
+                        self.look_again(id, lane);
+                    }
+                }
             }
         }
     }

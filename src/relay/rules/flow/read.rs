@@ -1,6 +1,6 @@
 //! Deciding what to read, and when.
 
-use super::super::{PartitionSet, ReadRequest};
+use super::super::{PartitionSet, ReadRequest, Wanted};
 use super::Flow;
 use crate::message::RowId;
 use crate::runtime::Moment;
@@ -29,7 +29,7 @@ pub enum Request {
     /// Bring bodies.
     Fetch {
         /// Of these rows, in this order.
-        ids: Vec<RowId>,
+        rows: Vec<Wanted>,
         /// As far as they fit into so many bytes; the first one in any case.
         room: usize,
     },
@@ -43,13 +43,18 @@ impl Flow {
         }
         if !self.to_fetch.is_empty() && !self.draining {
             self.fetching = true;
-            let ids = std::mem::take(&mut self.to_fetch);
+            let wanted = std::mem::take(&mut self.to_fetch).into_iter();
+            let rows = wanted.map(|id| Wanted {
+                id,
+                fingerprint: self.ledger.get(id).and_then(|entry| entry.fingerprint),
+            });
+            let rows = rows.collect();
             let room = self
                 .limits
                 .max_buffered_bytes
                 .saturating_sub(self.ledger.buffered_bytes())
                 .min(FETCH_BYTES);
-            return Some(Request::Fetch { ids, room });
+            return Some(Request::Fetch { rows, room });
         }
         let waits = self.draining || self.owned.is_empty();
         if waits || self.read_due().is_none_or(|at| at > now) {

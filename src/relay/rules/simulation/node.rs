@@ -146,8 +146,8 @@ impl Node {
     pub(super) fn run_errand(&mut self, table: &Table, now: Moment) {
         self.errand = match self.errand.take() {
             Some(Errand::Asked(Request::Read(request))) => Some(Errand::Read(table.read(&request))),
-            Some(Errand::Asked(Request::Fetch { ids, room })) => {
-                Some(Errand::Fetched(table.fetch(&ids, room)))
+            Some(Errand::Asked(Request::Fetch { rows, room })) => {
+                Some(Errand::Fetched(table.fetch(&rows, room)))
             }
             Some(Errand::Read(reading)) => {
                 self.heard.clone_from(&reading.pauses);
