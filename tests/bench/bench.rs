@@ -14,7 +14,6 @@ mod idle;
 mod inside;
 mod memory;
 mod poll;
-mod publication;
 mod replicas;
 mod report;
 mod restart;

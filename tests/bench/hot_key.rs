@@ -12,9 +12,9 @@ use tokio_postgres::Client;
 use crate::Scale;
 use crate::figure::{Figure, Goal};
 use crate::inside::Inside;
-use crate::publication::publication;
 use crate::stage::{QUEUE, SIZE, body, broker, run, store, target};
 use crate::support::postgres::Postgres;
+use crate::support::publication::publication;
 use crate::support::queues::Queues;
 use crate::support::rabbit::vhost;
 use crate::support::relay;
@@ -74,7 +74,9 @@ pub async fn measure(scale: &Scale) -> Vec<Figure> {
 
 /// One after the other, each when the one before is confirmed.
 async fn publish(channel: &mut AmqpChannel) -> Duration {
-    let publications: Vec<_> = (1..=STRETCH).map(publication).collect();
+    let publications: Vec<_> = (1..=STRETCH)
+        .map(|number| publication(number, QUEUE, "customer-1", body(SIZE)))
+        .collect();
     let begun = Clock.now();
     for publication in publications {
         channel.publish(vec![publication]).await;

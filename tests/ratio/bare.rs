@@ -2,13 +2,13 @@
 //! behind it. Its messages are what the relay would make of rows.
 
 use std::sync::Arc;
-use std::time::UNIX_EPOCH;
 
 use outbox_relay::broker::{AmqpBroker, AmqpChannel, Broker, Channel, Link, Outcome};
 use outbox_relay::config::{BrokerSection, BrokerTarget, Secret};
-use outbox_relay::message::{Body, OutboxRow, Publication, RowId, Rules};
+use outbox_relay::message::{Publication, RowId};
 use tokio::task::JoinSet;
 
+use crate::support::publication::publication;
 use crate::{CHANNELS, IN_FLIGHT, KEYS, body, messages};
 
 /// Publishes all messages over all channels and waits for every confirm.
@@ -31,7 +31,7 @@ pub async fn publish(url: &str) {
 }
 
 async fn publish_share(mut channel: AmqpChannel, share: usize) {
-    let mut left = (share..messages()).step_by(CHANNELS).map(publication);
+    let mut left = (share..messages()).step_by(CHANNELS).map(message);
     let mut in_flight = 0;
     loop {
         let batch: Vec<_> = left
@@ -52,30 +52,8 @@ async fn publish_share(mut channel: AmqpChannel, share: usize) {
     }
 }
 
-fn publication(number: usize) -> Arc<Publication> {
-    let row = OutboxRow {
-        id: RowId(i64::try_from(number).expect("small")),
-        message_id: format!("0b5e3a52-7f0c-4f0c-9d4e-{number:012}"),
-        exchange: String::new(),
-        routing_key: "orders".to_owned(),
-        ordering_key: Some(format!("customer-{}", number % KEYS)),
-        payload: Body::Bytes(body(number).into()),
-        headers: None,
-        message_type: Some("order.placed".to_owned()),
-        correlation_id: None,
-        content_type: None,
-        properties: None,
-        created_at: UNIX_EPOCH,
-        attempts: 0,
-    };
-    let rules = Rules {
-        max_message_size: 1 << 24,
-        frame_max: 131_072,
-        mandatory: true,
-        optional_exchanges: Vec::new(),
-        allowed_exchanges: vec!["*".to_owned()],
-        default_content_type: "application/json",
-        login: None,
-    };
-    Arc::new(Publication::from_row(row, &rules).expect("a fit row"))
+fn message(number: usize) -> Arc<Publication> {
+    let id = i64::try_from(number).expect("small");
+    let key = format!("customer-{}", number % KEYS);
+    publication(id, "orders", &key, body(number))
 }

@@ -14,6 +14,7 @@ pub mod ports;
 pub mod postgres;
 pub mod process;
 pub mod proxy;
+pub mod publication;
 pub mod queues;
 pub mod rabbit;
 pub mod relay;

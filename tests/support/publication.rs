@@ -5,19 +5,20 @@ use std::time::UNIX_EPOCH;
 
 use outbox_relay::message::{Body, OutboxRow, Publication, RowId, Rules};
 
-use crate::stage::{QUEUE, SIZE, body};
-
-/// The one of this number, of the one key.
-pub fn publication(number: i64) -> Arc<Publication> {
+/// The one of this number and ordering key, to a queue over the default exchange.
+///
+/// # Panics
+/// If one of its parts is longer than AMQP allows.
+pub fn publication(number: i64, queue: &str, key: &str, body: String) -> Arc<Publication> {
     let row = OutboxRow {
         id: RowId(number),
         message_id: format!("0b5e3a52-7f0c-4f0c-9d4e-{number:012}"),
         exchange: String::new(),
-        routing_key: QUEUE.to_owned(),
-        ordering_key: Some("customer-1".to_owned()),
-        payload: Body::Bytes(body(SIZE).into()),
+        routing_key: queue.to_owned(),
+        ordering_key: Some(key.to_owned()),
+        payload: Body::Bytes(body.into()),
         headers: None,
-        message_type: None,
+        message_type: Some("order.placed".to_owned()),
         correlation_id: None,
         content_type: None,
         properties: None,
