@@ -22,6 +22,7 @@ mod readiness;
 mod recreated_queue;
 mod replicas;
 mod retention;
+mod rotated_secrets;
 mod silent_queue;
 mod slow_broker;
 mod start;
