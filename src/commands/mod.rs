@@ -231,7 +231,9 @@ impl Command {
             Self::Inbox(arguments) => Box::pin(inbox::run(&arguments, config, start.out)).await,
             Self::Topology(arguments) => Ok(topology::run(&arguments, start.out)?),
             Self::Explain(arguments) => Box::pin(explain::run(&arguments, config, start.out)).await,
-            Self::Pause(arguments) => Box::pin(pause::pause(&arguments, config, start.out)).await,
+            Self::Pause(arguments) => {
+                Box::pin(pause::pause(&arguments, config, start.out, start.err)).await
+            }
             Self::Resume(arguments) => {
                 Box::pin(pause::resume(&arguments, config, start.out, start.err)).await
             }

@@ -11,7 +11,7 @@ use super::act::{Signed, span};
 use super::calendar::{clock, time_of};
 use super::exit::Exit;
 use super::servers;
-use crate::config::Config;
+use crate::config::{Config, nearest};
 use crate::store::postgres::operator::Operator;
 use crate::store::postgres::pause::Paused;
 
@@ -26,7 +26,8 @@ Examples:
   outbox-relay pause --reason 'broker upgrade'
 
 Every relay obeys within relay.poll_interval; what is in flight is still confirmed and marked.
-Rows go on being written, and wait. A pause that there is already is replaced.")]
+Rows go on being written, and wait. A pause that there is already is replaced. An exchange that no row
+names is paused, too, with a warning.")]
 pub struct PauseArguments {
     /// Only this exchange ('' for the default exchange) [default: everything]
     #[arg(long, value_name = "NAME")]
@@ -73,13 +74,19 @@ pub async fn pause(
     arguments: &PauseArguments,
     config: &Config,
     out: &mut (dyn Write + Send),
+    err: &mut (dyn Write + Send),
 ) -> anyhow::Result<Exit> {
     let act = arguments.signed.act()?;
     let what = Paused::from(arguments.exchange.clone());
     let operator = Operator::acting(&servers::store(config)?).await?;
     let paused = operator.pause(&what, &act, arguments.lasting).await;
+    // A relation of one's own need not name exchanges.
+    let seen = operator.exchanges().await.ok();
     operator.close().await;
     let until = paused?;
+    if let (Paused::Exchange(name), Some(seen)) = (&what, &seen) {
+        warn_of_a_slip(name, seen, err)?;
+    }
     if arguments.json {
         let told = json!({
             "version": VERSION,
@@ -95,6 +102,24 @@ pub async fn pause(
     );
     writeln!(out, "Paused {} {until}.", told(&what))?;
     Ok(Exit::Done)
+}
+
+/// Exchanges that no row names can be paused, before the first one is written. Mostly it is a slip.
+fn warn_of_a_slip(
+    name: &str,
+    seen: &[String],
+    err: &mut (dyn Write + Send),
+) -> std::io::Result<()> {
+    if name.is_empty() || seen.iter().any(|one| one == name) {
+        return Ok(());
+    }
+    let like = nearest(name, seen.iter().map(String::as_str))
+        .map_or_else(String::new, |like| format!(" Did you mean {like}?"));
+    writeln!(
+        err,
+        "outbox-relay: warning: no pending row, and none of those written lately, names exchange \
+         {name}; it is paused all the same.{like}"
+    )
 }
 
 /// Resumes.

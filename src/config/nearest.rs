@@ -1,7 +1,7 @@
 //! Did you mean …? The known word that resembles what was written.
 
 /// The candidate most like `word`, if any is like it at all.
-pub(super) fn nearest<'a>(
+pub(crate) fn nearest<'a>(
     word: &str,
     candidates: impl IntoIterator<Item = &'a str>,
 ) -> Option<&'a str> {

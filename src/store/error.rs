@@ -78,9 +78,7 @@ pub enum StoreError {
     ReadOnly(Fault),
     /// 42P01, 42703, 3F000, 42883, 42704, 42804: something expected is missing; or 0A000, 26000:
     /// a prepared statement no longer fits. Connect again; if it stays, migrate.
-    #[error(
-        "schema missing or changed: {0}; `outbox-relay check` says what is missing, `outbox-relay migrate` makes it"
-    )]
+    #[error("schema missing or changed: {0}{usual}", usual = unless_named(_0))]
     Schema(Fault),
     /// 42501 or class 28: rights, login, password. Somebody has to act.
     #[error("denied by the database: {0}")]
@@ -95,6 +93,14 @@ pub enum StoreError {
     /// Everything else, for instance a full disk or a corrupted page.
     #[error("database error: {0}")]
     Other(Fault),
+}
+
+/// What makes a schema right, where the fault does not name another thing.
+fn unless_named(fault: &Fault) -> &'static str {
+    match fault.remedy {
+        Some(_) => "",
+        None => "; `outbox-relay check` says what is missing, `outbox-relay migrate` makes it",
+    }
 }
 
 impl StoreError {
@@ -177,7 +183,9 @@ impl StoreError {
             "3D000" => Self::Settings(
                 fault.with_remedy("create it, or correct the name (database.dbname, or the URL)"),
             ),
-            "42501" => Self::Denied(fault),
+            "42501" => {
+                Self::Denied(fault.with_remedy("outbox-relay grants prints what each role needs"))
+            }
             "57014" => Self::TimedOut(fault),
             "53300" | "25P03" | "57P01" | "57P02" | "57P03" | "57P04" | "57P05" => {
                 Self::Unreachable(fault)
@@ -224,6 +232,23 @@ mod tests {
             for code in codes.split(' ') {
                 assert_eq!(class(code), expected, "{code}");
             }
+        }
+    }
+
+    #[test]
+    fn one_remedy_is_named_and_no_other() {
+        let missing = StoreError::from_sqlstate("42P01", "ask", "no such relation");
+        let text = missing.to_string();
+        assert!(text.ends_with("`outbox-relay migrate` makes it"), "{text}");
+        let text = missing.map_fault(|fault| fault.with_remedy("migrate --inbox"));
+        let text = text.to_string();
+        assert!(
+            text.contains("migrate --inbox") && !text.contains("check"),
+            "{text}"
+        );
+        for (code, remedy) in [("42501", "outbox-relay grants"), ("55P03", "pg_locks")] {
+            let text = StoreError::from_sqlstate(code, "look", "no").to_string();
+            assert!(text.contains(remedy), "{text}");
         }
     }
 

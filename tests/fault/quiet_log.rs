@@ -7,7 +7,7 @@ use tokio::time::sleep;
 use crate::soak;
 use crate::support::proxy::{Fault, Proxy};
 use crate::support::relay::Relay;
-use crate::support::scene::{Draft, Scene, port, through};
+use crate::support::scene::{Draft, QUEUE, Scene, port, through};
 
 const LINES: usize = 20;
 
@@ -67,6 +67,29 @@ async fn bad_rows(scene: &Scene) {
     }
 }
 
+/// The database refuses to write down what became of rows, of each by itself.
+async fn no_marks(scene: &Scene) {
+    let trigger = "CREATE FUNCTION outbox.no_mark() RETURNS trigger LANGUAGE plpgsql AS \
+           $$ BEGIN RAISE EXCEPTION 'no marks'; END $$; \
+         CREATE TRIGGER no_mark BEFORE UPDATE ON outbox.message \
+           FOR EACH ROW EXECUTE FUNCTION outbox.no_mark()";
+    scene.run(trigger).await;
+    scene.write_many(300, 300).await;
+}
+
+/// Somebody locks rows before they are due, and keeps them.
+async fn locked_rows(scene: &Scene) {
+    let later = format!(
+        "INSERT INTO outbox.message (routing_key, payload, available_at) \
+         SELECT '{QUEUE}', '1', clock_timestamp() + interval '2 s' FROM generate_series(1, 300)"
+    );
+    scene.run(&later).await;
+    let locker = scene.second_client().await;
+    let lock = "BEGIN; SELECT FROM outbox.message WHERE sent_at IS NULL FOR UPDATE";
+    locker.batch_execute(lock).await.expect("locked");
+    std::future::pending::<()>().await;
+}
+
 /// Breaks something for as long as lines are counted.
 async fn broken(stage: &Stage) {
     match stage.name {
@@ -79,6 +102,8 @@ async fn broken(stage: &Stage) {
         "the broker comes and goes" => flap(&stage.broker).await,
         "the database comes and goes" => flap(&stage.database).await,
         "rows are refused" => bad_rows(&stage.scene).await,
+        "no row may be marked" => no_marks(&stage.scene).await,
+        "rows are held locked" => locked_rows(&stage.scene).await,
         other => panic!("{other} is no fault"),
     }
     std::future::pending::<()>().await;
@@ -94,6 +119,8 @@ async fn no_fault_fills_the_log() {
         "the broker comes and goes",
         "the database comes and goes",
         "rows are refused",
+        "no row may be marked",
+        "rows are held locked",
     ] {
         stages.push(Stage::set(name).await);
     }

@@ -76,7 +76,7 @@ async fn one_exchange_waits_while_the_other_flows_and_then_follows_in_order() {
     ];
     let (code, text) = said(&operator, &pause).await;
     assert_eq!(code, 0, "{text}");
-    assert!(text.starts_with("Paused exchange paused until "), "{text}");
+    assert!(text.contains("Paused exchange paused until "), "{text}");
     relay.printed("paused").await;
     rows(&admin, 500).await;
     let (held, others) = (ids(&admin, "paused").await, ids(&admin, "flowing").await);
@@ -183,4 +183,37 @@ async fn a_pause_ends_by_itself() {
     let late = "SELECT count(*) FROM outbox.message, outbox.pause WHERE sent_at >= until";
     assert_eq!(number(&admin, late).await, 1, "not before its end");
     relay.stop().await;
+}
+
+/// The pause of a misspelt exchange holds nothing back, which its author has to hear.
+#[tokio::test]
+async fn an_exchange_that_no_row_names_is_paused_with_a_warning() {
+    let (database, admin) = outbox().await;
+    let operator = operator(&database, &admin).await;
+    let sent =
+        "INSERT INTO outbox.message (exchange, payload, sent_at) VALUES ('orders', '1', now())";
+    write(&admin, sent).await;
+    for (exchange, warned) in [
+        ("orders", false),
+        ("", false),
+        ("ordrs", true),
+        ("mail", true),
+    ] {
+        let pause = ["pause", "--reason", "moving", "--exchange", exchange];
+        let (code, text) = said(&operator, &pause).await;
+        assert_eq!((code, text.contains("warning")), (0, warned), "{text}");
+        assert!(text.contains("Paused"), "{text}");
+        assert_eq!(
+            text.contains("Did you mean orders?"),
+            exchange == "ordrs",
+            "{text}"
+        );
+    }
+    // Scripts get it on the standard error output only.
+    let (code, told) = json(
+        &operator,
+        &["pause", "--reason", "moving", "--exchange", "ordrs"],
+    )
+    .await;
+    assert_eq!((code, &told["exchange"]), (0, &Value::from("ordrs")));
 }

@@ -57,7 +57,10 @@ pub(super) fn rights(server: &ServerFacts, rights: &[Right]) -> Finding {
         return Finding::failed(
             CHECK,
             format!("{user} lacks {told}"),
-            format!("run the output of outbox-relay grants --relay {user} as the schema's owner"),
+            format!(
+                "as the schema's owner run the output of outbox-relay grants --relay {user}; if that is \
+                 not the relay's login, check with the one that is"
+            ),
         );
     }
     if server.superuser {

@@ -257,10 +257,9 @@ fn get<'a, T: FromSql<'a>>(row: &'a Row, column: usize) -> Result<T, StoreError>
 #[allow(clippy::needless_pass_by_value, reason = "made for map_err")]
 fn failed(error: tokio_postgres::Error) -> StoreError {
     match store_error("ask the inbox", &error) {
-        StoreError::Schema(fault) => StoreError::Schema(Fault {
-            reason: format!("{}; run outbox-relay migrate --inbox first", fault.reason),
-            ..fault
-        }),
+        StoreError::Schema(fault) => {
+            StoreError::Schema(fault.with_remedy("run outbox-relay migrate --inbox first"))
+        }
         other @ (StoreError::Unreachable(_)
         | StoreError::Retryable(_)
         | StoreError::ReadOnly(_)

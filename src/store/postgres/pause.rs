@@ -33,7 +33,26 @@ impl From<Option<String>> for Paused {
     }
 }
 
+/// So many rows are looked at from either end.
+const LOOKED_AT: u32 = 10_000;
+
 impl Operator {
+    /// Exchanges that rows have named lately, or that pending rows name.
+    ///
+    /// # Errors
+    /// [`StoreError`]; also where the relation has no such column.
+    pub async fn exchanges(&self) -> Result<Vec<String>, StoreError> {
+        let sql = format!(
+            "SELECT DISTINCT exchange FROM (\
+               (SELECT exchange FROM {relation} ORDER BY id DESC LIMIT {LOOKED_AT}) UNION ALL \
+               (SELECT exchange FROM {relation} WHERE sent_at IS NULL AND id > 0 \
+                ORDER BY id LIMIT {LOOKED_AT})) AS seen",
+            relation = self.outbox.quoted(),
+        );
+        let rows = self.rows("look for exchanges", &sql, &[]).await?;
+        rows.iter().map(|row| get(row, 0)).collect()
+    }
+
     /// Pauses, or replaces the pause that there is. Returns when it ends by itself.
     ///
     /// # Errors
