@@ -8,6 +8,8 @@
 .PHONY: help demo test soak chaos ratio bench lint fmt servers
 
 SERVERS := tests/support/servers.sh
+# The same without what only some tests need.
+SERVERS_ONLY := OUTBOX_RELAY_TEST_WITHOUT=pgbouncer,faketime,chromium,promtool $(SERVERS)
 CARGO_DENY_VERSION := 0.20.2
 TOOLS := target/tools
 CARGO_DENY := $(shell command -v cargo-deny 2>/dev/null || echo $(TOOLS)/bin/cargo-deny)
@@ -17,7 +19,7 @@ help: ## list what can be made
 
 demo: ## 2,000 orders while relay and broker are killed: 30 s, after some minutes of building
 	cargo build --locked --release --bin outbox-relay --example demo # minutes the first time
-	@$(SERVERS) run target/release/examples/demo
+	@$(SERVERS_ONLY) run target/release/examples/demo
 
 test: ## all tests; private servers, fetched without installing if they are missing
 	$(SERVERS) run cargo test --locked --no-fail-fast
@@ -31,11 +33,11 @@ chaos: ## writers and three relays under faults of every kind; ten minutes, or C
 
 ratio: ## throughput and CPU of the relay beside a bare publisher; 1-2 minutes
 	cargo build --locked --release --bin outbox-relay --example ratio
-	@$(SERVERS) run target/release/examples/ratio
+	@$(SERVERS_ONLY) run target/release/examples/ratio
 
 bench: ## figures: insert tax, polls, hot key … (BENCH=--help lists them); some minutes
 	cargo build --locked --release --bin outbox-relay --example bench
-	@$(SERVERS) run target/release/examples/bench $(BENCH)
+	@$(SERVERS_ONLY) run target/release/examples/bench $(BENCH)
 
 lint: $(CARGO_DENY) ## format, clippy, documentation, dependencies
 	cargo fmt --check

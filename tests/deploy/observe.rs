@@ -8,6 +8,7 @@ use serde_json::Value;
 use yaml_rust2::Yaml;
 
 use crate::manifest::{documents, read, text};
+use crate::support::places::{Places, needed};
 
 const RULES: &str = "prometheus/alerts.yaml";
 const RULES_TESTS: &str = "prometheus/alerts_test.yaml";
@@ -126,18 +127,18 @@ fn every_rule_has_a_test_and_age_comes_first() {
 #[test]
 fn prometheus_accepts_the_rules_and_their_tests() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy/prometheus");
+    let Some(promtool) = needed("promtool", Places::known().promtool.as_ref()) else {
+        return;
+    };
     for arguments in [
         ["check", "rules", "alerts.yaml"],
         ["test", "rules", "alerts_test.yaml"],
     ] {
-        let run = Command::new("promtool")
+        let run = Command::new(promtool)
             .args(arguments)
             .current_dir(&folder)
             .output();
-        let Ok(output) = run else {
-            eprintln!("promtool is not installed: not asked");
-            return;
-        };
+        let output = run.expect("promtool runs");
         let said = String::from_utf8_lossy(&output.stdout);
         let faults = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "{said}\n{faults}");

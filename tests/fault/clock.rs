@@ -5,7 +5,7 @@ use std::path::Path;
 
 use tokio::time::Instant;
 
-use crate::support::places::Places;
+use crate::support::places::{Places, needed};
 use crate::support::postgres::{Options, Postgres};
 use crate::support::rabbit;
 use crate::support::relay::Relay;
@@ -14,10 +14,7 @@ use crate::support::writers::Load;
 
 /// A relay that takes it to be an hour later; `None` where no clock can be faked.
 fn an_hour_ahead(scene: &Scene) -> Option<Relay> {
-    let Some(library) = &Places::known().faketime else {
-        println!("left out: no libfaketime on this machine");
-        return None;
-    };
+    let library = needed("faketime", Places::known().faketime.as_ref())?;
     let settings = scene.settings.clone().with("LD_PRELOAD", library);
     Some(Relay::start(&settings.with("FAKETIME", "+1h")))
 }
@@ -94,8 +91,7 @@ fn set_clock(file: &Path, offset: &str) {
 /// is sent twice or forgotten.
 #[tokio::test]
 async fn a_database_clock_that_is_set_ends_no_lease_and_hides_no_row() {
-    let Some(library) = &Places::known().faketime else {
-        println!("left out: no libfaketime on this machine");
+    let Some(library) = needed("faketime", Places::known().faketime.as_ref()) else {
         return;
     };
     let name = format!("outbox-relay-clock-{}", uuid::Uuid::new_v4());

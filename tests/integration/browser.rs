@@ -1,33 +1,24 @@
 //! The page `/` as a browser shows it: each state in words, without an error of its script and
 //! without anything loaded from elsewhere. How it looks is for eyes.
 //!
-//! Chromium is asked where it is installed; no other browser prints what it made of a page.
+//! Chromium is asked; no other browser prints what it made of a page.
 
 use std::ffi::OsStr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use tokio::time::Instant;
 
 use crate::support::PATIENCE;
 use crate::support::leash::{Leashed, Program};
+use crate::support::places::{Places, needed};
 use crate::support::postgres::database;
 use crate::support::rabbit::Rabbit;
 use crate::support::relay::Relay;
 use crate::support::scene::{Draft, Scene, eventually};
 use crate::support::scratch::Scratch;
 
-fn chromium() -> Option<PathBuf> {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let names = ["chromium", "chromium-browser", "google-chrome"];
-    let places: Vec<_> = std::env::split_paths(&path).collect();
-    let all = names
-        .iter()
-        .flat_map(|name| places.iter().map(move |place| place.join(name)));
-    let found = all.into_iter().find(|program| program.exists());
-    if found.is_none() {
-        eprintln!("Chromium is not installed: not asked");
-    }
-    found
+fn chromium() -> Option<&'static Path> {
+    needed("chromium", Places::known().chromium.as_deref())
 }
 
 /// The document after its script has run for some seconds of the browser's own time.
@@ -52,7 +43,7 @@ async fn document(chromium: &Path, relay: &Relay) -> String {
         folder: folder.path(),
         unprivileged: false,
         command: &command,
-        env: &[],
+        env: &[("LD_LIBRARY_PATH", Places::known().chromium_libs.clone())],
     });
     let status = browser.ended(PATIENCE).await;
     browser.all_printed(PATIENCE).await;
@@ -106,11 +97,11 @@ async fn nothing_then_much_is_shown_in_words() {
         "nothing confirmed since the start",
         "Nothing is paused.",
     ];
-    shows(&chromium, &relay, &empty).await;
+    shows(chromium, &relay, &empty).await;
     scene.write_many(400, 50).await;
     scene.drained().await;
     let busy = ["Confirmed since start 400", "Due rows idle"];
-    shows(&chromium, &relay, &busy).await;
+    shows(chromium, &relay, &busy).await;
     relay.stop().await;
 }
 
@@ -133,15 +124,15 @@ async fn what_an_operator_has_to_decide_is_shown_in_words() {
         "Due rows waiting",
         "there is no exchange `nowhere`",
     ];
-    shows(&chromium, &relay, &filled).await;
-    let document = document(&chromium, &relay).await;
+    shows(chromium, &relay, &filled).await;
+    let document = document(chromium, &relay).await;
     let is_text = document.contains("&lt;img src=x") && !document.contains("<img");
     assert!(is_text, "{document}");
 
     let pause = "INSERT INTO outbox.pause (by_whom, reason) VALUES ('ann', 'broker upgrade')";
     scene.run(pause).await;
     let paused = ["ready", "Due rows paused", "paused by ann: broker upgrade"];
-    shows(&chromium, &relay, &paused).await;
+    shows(chromium, &relay, &paused).await;
     relay.stop().await;
 }
 
@@ -160,6 +151,6 @@ async fn a_broker_that_is_gone_is_shown_with_the_reason() {
         "Connection refused",
         "PostgreSQL connected",
     ];
-    shows(&chromium, &relay, &down).await;
+    shows(chromium, &relay, &down).await;
     relay.stop().await;
 }

@@ -5,7 +5,7 @@ use std::fs;
 
 use super::PATIENCE;
 use super::leash::{Leashed, Program};
-use super::places::Places;
+use super::places::{Places, needed};
 use super::ports::Port;
 use super::scratch::{Scratch, UNPRIVILEGED, is_root};
 
@@ -18,11 +18,11 @@ pub struct PgBouncer {
 }
 
 impl PgBouncer {
-    /// Starts one in this mode (`session`, `transaction`, `statement`); `None` if there is no
-    /// PgBouncer on this machine and none can be fetched.
+    /// Starts one in this mode (`session`, `transaction`, `statement`); `None` if it is to be
+    /// left out.
     pub async fn start(postgres: u16, mode: &str) -> Option<Self> {
         let places = Places::known();
-        let program = places.pgbouncer.as_ref()?;
+        let program = needed("pgbouncer", places.pgbouncer.as_ref())?;
         let (port, folder) = (Port::take(), Scratch::new("pgbouncer"));
         let settings = format!(
             "[databases]\n\

@@ -25,6 +25,12 @@ pub struct Places {
     pub pgbouncer_libs: String,
     /// A library to be preloaded that tells programs another time, if there is one.
     pub faketime: Option<String>,
+    /// A Chromium, if there is one.
+    pub chromium: Option<PathBuf>,
+    /// Shared libraries for it, colon separated; may be empty.
+    pub chromium_libs: String,
+    /// `promtool`, if there is one.
+    pub promtool: Option<PathBuf>,
     /// A folder of this user that may be deleted at any time.
     pub cache: PathBuf,
 }
@@ -69,7 +75,29 @@ impl Places {
             pgbouncer: some("OUTBOX_RELAY_TEST_PGBOUNCER").map(Into::into),
             faketime: some("OUTBOX_RELAY_TEST_FAKETIME"),
             pgbouncer_libs: of("OUTBOX_RELAY_TEST_PGBOUNCER_LIBS"),
+            chromium: some("OUTBOX_RELAY_TEST_CHROMIUM").map(Into::into),
+            chromium_libs: of("OUTBOX_RELAY_TEST_CHROMIUM_LIBS"),
+            promtool: some("OUTBOX_RELAY_TEST_PROMTOOL").map(Into::into),
             cache: of("OUTBOX_RELAY_TEST_CACHE").into(),
         }
     }
+}
+
+/// What a test cannot do without. `None` only where whoever runs the tests has said so: no test is
+/// left out by itself.
+///
+/// # Panics
+/// If it is missing otherwise; the message says what to do.
+pub fn needed<T>(what: &str, place: Option<T>) -> Option<T> {
+    if place.is_some() {
+        return place;
+    }
+    let without = std::env::var("OUTBOX_RELAY_TEST_WITHOUT").unwrap_or_default();
+    assert!(
+        without.split([',', ' ']).any(|one| one == what),
+        "no {what} to test with: run `make servers`, which fetches without installing, or install it; \
+         OUTBOX_RELAY_TEST_WITHOUT={what} leaves its tests out"
+    );
+    println!("left out, as OUTBOX_RELAY_TEST_WITHOUT says: {what}");
+    None
 }

@@ -1,5 +1,6 @@
 #!/bin/sh
-# Finds or fetches PostgreSQL, RabbitMQ and PgBouncer *binaries* for the tests and the demo.
+# Finds or fetches PostgreSQL, RabbitMQ and PgBouncer *binaries* for the tests and the demo, and
+# what else tests ask: libfaketime, a headless Chromium, promtool.
 #
 # What the system has is used as it is. What is missing is fetched as Debian packages and
 # unpacked into a cache folder. Nothing is ever installed: installing Debian's packages would
@@ -12,6 +13,8 @@
 # The cache folder is $OUTBOX_RELAY_SERVERS_DIR, else /var/cache/outbox-relay/servers for root
 # (PostgreSQL then runs as an unprivileged user, who could not read root's home), else
 # ${XDG_CACHE_HOME:-$HOME/.cache}/outbox-relay/servers. It may be deleted at any time.
+# A test fails that misses something, unless OUTBOX_RELAY_TEST_WITHOUT names it, as in
+# "chromium,promtool" (also pgbouncer, faketime); that is not fetched, and its tests are left out.
 # Two of these may run at once. Already set OUTBOX_RELAY_TEST_POSTGRES_BIN and
 # OUTBOX_RELAY_TEST_RABBITMQ_SBIN (+ OUTBOX_RELAY_TEST_ERLANG_BIN) are taken as given.
 set -eu
@@ -131,7 +134,7 @@ find_rabbitmq() {
     return 1
 }
 
-# Sets PGBOUNCER and PGBOUNCER_LIBS. Only one test needs it, so that one may do without.
+# Sets PGBOUNCER and PGBOUNCER_LIBS.
 find_pgbouncer() {
     PGBOUNCER_LIBS=
     PGBOUNCER=${OUTBOX_RELAY_TEST_PGBOUNCER:-$(command -v pgbouncer || printf /usr/sbin/pgbouncer)}
@@ -144,7 +147,7 @@ find_pgbouncer() {
     return 1
 }
 
-# Sets FAKETIME, a library that tells programs another time. Only one test needs it, too.
+# Sets FAKETIME, a library that tells programs another time.
 find_faketime() {
     for FAKETIME in ${OUTBOX_RELAY_TEST_FAKETIME:-} /usr/lib/*-linux-gnu*/faketime/libfaketime.so.1 \
         "$CACHE"/libfaketime/usr/lib/*-linux-gnu*/faketime/libfaketime.so.1; do
@@ -152,6 +155,40 @@ find_faketime() {
     done
     FAKETIME=
     return 1
+}
+
+# Sets CHROMIUM and CHROMIUM_LIBS.
+find_chromium() {
+    CHROMIUM_LIBS=
+    for CHROMIUM in ${OUTBOX_RELAY_TEST_CHROMIUM:-} $(command -v chromium) \
+        $(command -v chromium-browser) $(command -v google-chrome); do
+        # Some are a hint where to get it.
+        "$CHROMIUM" --version >/dev/null 2>&1 </dev/null && return 0
+    done
+    CHROMIUM=$CACHE/chromium-headless-shell/usr/lib/chromium/chromium-headless-shell
+    CHROMIUM_LIBS=$(libraries "$CACHE/chromium-headless-shell")
+    [ -f "${CHROMIUM%/*}/icudtl.dat" ] && with_libraries "$CHROMIUM_LIBS" "$CHROMIUM" --version >/dev/null 2>&1 &&
+        return 0
+    CHROMIUM=
+    return 1
+}
+
+# Sets PROMTOOL.
+find_promtool() {
+    for PROMTOOL in ${OUTBOX_RELAY_TEST_PROMTOOL:-} $(command -v promtool) \
+        "$CACHE/prometheus/usr/bin/promtool"; do
+        "$PROMTOOL" --version >/dev/null 2>&1 && return 0
+    done
+    PROMTOOL=
+    return 1
+}
+
+# Is this to be left out?
+without() { # NAME
+    case ",$(printf %s "${OUTBOX_RELAY_TEST_WITHOUT:-}" | tr ' ' ,)," in
+        *,"$1",*) return 0 ;;
+        *) return 1 ;;
+    esac
 }
 
 # --- fetching ------------------------------------------------------------------------------
@@ -172,8 +209,8 @@ apt() {
 needed() {
     apt install --simulate --no-install-recommends -y "$1" 2>"$CACHE/apt/log" |
         awk '$1 == "Inst" { print $2 }' |
-        grep -E '^(erlang-|rabbitmq-server$|pgbouncer$|postgresql-(client-)?[0-9]+$|lib)' |
-        grep -Ev '^(libllvm|libclang|libz3|libpython|lib.*-perl$|libperl)'
+        grep -E '^(erlang-|(rabbitmq-server|pgbouncer|chromium-(headless-shell|common)|prometheus)$|postgresql-(client-)?[0-9]+$|lib)' |
+        grep -Ev '^(libllvm|libclang|libz3|libpython|lib.*-perl$|libperl|libjs-)'
 }
 
 download() { # PACKAGE, into the current folder
@@ -237,8 +274,29 @@ END
 
 # --- commands ------------------------------------------------------------------------------
 
+# What only some tests need.
+TOOLS="pgbouncer faketime chromium promtool"
+
+package_of() { # TOOL
+    case $1 in
+        faketime) echo libfaketime ;;
+        chromium) echo chromium-headless-shell ;;
+        promtool) echo prometheus ;;
+        *) echo "$1" ;;
+    esac
+}
+
+# Looks for all of them; fails if one is missing that is not to be left out.
+find_tools() {
+    all_found=0
+    for tool in $TOOLS; do
+        "find_$tool" || without "$tool" || all_found=1
+    done
+    return $all_found
+}
+
 provide() {
-    find_postgres && find_rabbitmq && find_pgbouncer && find_faketime && return 0
+    find_postgres && find_rabbitmq && find_tools && return 0
     mkdir -p "$CACHE" || die "cannot create $CACHE: set OUTBOX_RELAY_SERVERS_DIR to a folder of yours"
     chmod 755 "$CACHE"
     # Another run may be fetching right now: wait for it, then look again.
@@ -250,10 +308,11 @@ provide() {
     find_rabbitmq || { (fetch rabbitmq rabbitmq-server) && find_rabbitmq; } || missing \
         "RabbitMQ with Erlang (rabbitmq-server, rabbitmqctl, erl, epmd, erl_call)" \
         "/usr/lib/rabbitmq/lib/*/sbin"
-    find_pgbouncer || { (fetch pgbouncer pgbouncer) && find_pgbouncer; } ||
-        say "no PgBouncer: the test with a pooler is left out"
-    find_faketime || { (fetch libfaketime libfaketime) && find_faketime; } ||
-        say "no libfaketime: the test with a wrong clock is left out"
+    for tool in $TOOLS; do
+        package=$(package_of "$tool")
+        "find_$tool" || without "$tool" || { (fetch "$package" "$package") && "find_$tool"; } ||
+            say "no $tool: its tests fail, unless OUTBOX_RELAY_TEST_WITHOUT names it"
+    done
     exec 9>&-
 }
 
@@ -269,8 +328,7 @@ locate() {
     find_rabbitmq || missing \
         "RabbitMQ with Erlang (rabbitmq-server, rabbitmqctl, erl, epmd, erl_call)" \
         "/usr/lib/rabbitmq/lib/*/sbin"
-    find_pgbouncer || true
-    find_faketime || true
+    find_tools || true
 }
 
 places() {
@@ -282,6 +340,9 @@ OUTBOX_RELAY_TEST_ERLANG_BIN=$ERLANG_BIN
 OUTBOX_RELAY_TEST_PGBOUNCER=$PGBOUNCER
 OUTBOX_RELAY_TEST_PGBOUNCER_LIBS=$PGBOUNCER_LIBS
 OUTBOX_RELAY_TEST_FAKETIME=$FAKETIME
+OUTBOX_RELAY_TEST_CHROMIUM=$CHROMIUM
+OUTBOX_RELAY_TEST_CHROMIUM_LIBS=$CHROMIUM_LIBS
+OUTBOX_RELAY_TEST_PROMTOOL=$PROMTOOL
 OUTBOX_RELAY_TEST_CACHE=$CACHE
 END
 }
