@@ -158,8 +158,9 @@ async fn consume(
         let id = id.as_ref().map_or("(no message_id)", |id| id.as_str());
         let last = id == LAST;
         if !last {
-            let again = ledger.delivered(id);
-            if again && delivery.redelivered {
+            if !delivery.redelivered {
+                ledger.delivered(id);
+            } else if ledger.redelivered(id) {
                 repeated.fetch_add(1, Ordering::Relaxed);
             }
             // The database is never down in this demo; if it were, nothing would be acked.

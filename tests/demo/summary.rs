@@ -39,6 +39,9 @@ pub async fn judge(stage: &Stage, consumer: &Consumer, mischief: &Mischief) -> V
             println!("  for instance {:?}", &broken[..broken.len().min(3)]);
         }
     }
+    for disorder in report.disordered.iter().take(3) {
+        println!("  for instance {disorder:?}");
+    }
     let good = report.is_clean() && billed_once;
     screen.heading(if good {
         "Every committed order arrived, no other did, and every customer's in order."

@@ -78,3 +78,17 @@ fn order_is_judged_per_key_and_by_first_deliveries_only() {
     assert_eq!(report.disordered.len(), 1);
     assert_eq!(report.disordered[0].earlier, "one");
 }
+
+#[test]
+fn of_a_first_delivery_that_nobody_saw_the_order_is_not_judged() {
+    let ledger = Ledger::default();
+    for (place, id) in (1..).zip(["a", "b", "c"]) {
+        ledger.committed(id, Some(("k", place)));
+    }
+    ledger.delivered("c");
+    assert!(!ledger.redelivered("a"));
+    assert!(ledger.redelivered("c"));
+    assert_eq!(ledger.report().disordered, []);
+    ledger.delivered("b");
+    assert_eq!(ledger.report().disordered.len(), 1);
+}

@@ -27,6 +27,8 @@ struct Entries {
     delivered: Vec<String>,
     /// The same without repetitions.
     seen: HashSet<String>,
+    /// Those whose first delivery the consumer did not see.
+    unseen_at_first: HashSet<String>,
 }
 
 /// A ledger that writers and consumers of one test share.
@@ -56,6 +58,16 @@ impl Ledger {
         let mut entries = self.entries();
         entries.delivered.push(message_id.to_owned());
         !entries.seen.insert(message_id.to_owned())
+    }
+
+    /// The same of a delivery that the broker calls a repetition. If the consumer never saw the
+    /// first one, because its connection broke before, it cannot tell in which order that came.
+    pub fn redelivered(&self, message_id: &str) -> bool {
+        let again = self.delivered(message_id);
+        if !again {
+            self.entries().unseen_at_first.insert(message_id.to_owned());
+        }
+        again
     }
 
     /// How many deliveries there were so far, repetitions included.
@@ -91,8 +103,9 @@ impl Ledger {
                 report.duplicates += 1;
                 continue;
             }
+            let judged = !entries.unseen_at_first.contains(id);
             match entries.written.get(id) {
-                Some(Fate::Committed(Some((key, place)))) => {
+                Some(Fate::Committed(Some((key, place)))) if judged => {
                     let last = latest.entry(key).or_insert((*place, id));
                     if last.0 > *place {
                         let (key, later) = (key.clone(), last.1.to_owned());
@@ -105,7 +118,7 @@ impl Ledger {
                         *last = (*place, id);
                     }
                 }
-                Some(Fate::Committed(None) | Fate::Unknown) => {}
+                Some(Fate::Committed(_) | Fate::Unknown) => {}
                 Some(Fate::RolledBack) | None => report.ghosts.push(id.clone()),
             }
         }
