@@ -136,6 +136,22 @@ async fn what_an_operator_has_to_decide_is_shown_in_words() {
     relay.stop().await;
 }
 
+/// What a relay said before it died is no longer so.
+#[tokio::test]
+async fn a_relay_that_fell_silent_holds_nothing_and_is_connected_to_nothing() {
+    let Some(chromium) = chromium() else { return };
+    let scene = Scene::new().await;
+    let gone = "INSERT INTO outbox.instance (instance, relation, name, version, heartbeat_at, ready, \
+           database_state, broker_state, partitions) \
+         VALUES (gen_random_uuid(), 'message', 'pod-gone', '0.0.9', now() - interval '10 min', true, \
+           'connected', 'connected', 128)";
+    scene.run(gone).await;
+    let relay = scene.ready_relay().await;
+    let told = ["pod-gone silent for", "– – 0 none yet 0.0.9", "256"];
+    shows(chromium, &relay, &told).await;
+    relay.stop().await;
+}
+
 #[tokio::test]
 async fn a_broker_that_is_gone_is_shown_with_the_reason() {
     let Some(chromium) = chromium() else { return };

@@ -136,8 +136,11 @@ function tables(told) {
     return [element("p", "banner", why)];
   }
   const owner = told.owner ? " – ask " + told.owner : "";
+  const gone = (one) => one.silent > Math.min(15, one.lease);
+  // What it said at its last sign of life is no longer so.
+  const server = (one, state) => gone(one) ? "–" : state || "–";
   const state = (one) => {
-    if (one.silent > Math.min(15, one.lease)) return ["silent for " + span(one.silent), "bad"];
+    if (gone(one)) return ["silent for " + span(one.silent), "bad"];
     return one.ready ? ["ready", "good"] : [one.waits_for || "not ready", "bad"];
   };
   return [
@@ -151,7 +154,7 @@ function tables(told) {
       whole.quarantine.map((q) => [[rows(q.rows), "bad"], q.reason, span(q.oldest)]),
       "Nothing is in quarantine."),
     table("Relays", ["name", "state", "database", "broker", "#partitions", "last confirm", "version"],
-      whole.instances.map((i) => [i.name, state(i), i.database || "–", i.broker || "–",
+      whole.instances.map((i) => [i.name, state(i), server(i, i.database), server(i, i.broker),
         i.partitions, i.last_confirm === null ? "none yet" : moment(i.last_confirm), i.version]),
       "No relay has given a sign of life."),
     table("Partitions", ["#partitions", "held by", "lease"],

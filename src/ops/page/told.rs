@@ -131,7 +131,7 @@ fn instances(measures: &Measures) -> Vec<Value> {
             "database": one.database,
             "broker": one.broker,
             "last_confirm": one.last_confirm_at.map(unix),
-            "partitions": one.partitions,
+            "partitions": measures.partitions_of(one),
         })
     });
     told.collect()
