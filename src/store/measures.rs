@@ -141,11 +141,13 @@ pub struct Pin {
 
 impl Measures {
     /// How many partitions a relay holds by the leases. What it said at its last sign of life would
-    /// count those twice that another has taken over since; it is told where there are no leases.
+    /// count those twice that another has taken over since; it is told where there are no leases, of
+    /// one whose own would not be over.
     #[must_use]
     pub fn partitions_of(&self, relay: &Instance) -> i64 {
         if self.partitions.iter().all(|holder| holder.owner.is_none()) {
-            return relay.partitions.into();
+            let over = relay.silent_for > relay.lease;
+            return if over { 0 } else { relay.partitions.into() };
         }
         let held = self.partitions.iter();
         let held = held.filter(|holder| holder.owner == Some(relay.instance));
@@ -244,6 +246,11 @@ mod tests {
         assert_eq!(measures.partitions_of(&relay(2)), 256, "has taken over");
         measures.partitions = vec![held_by(None)];
         assert_eq!(measures.partitions_of(&relay(1)), 256, "no leases");
+        let silent = Instance {
+            silent_for: Duration::from_secs(16),
+            ..relay(1)
+        };
+        assert_eq!(measures.partitions_of(&silent), 0, "all were given back");
     }
 
     #[test]
