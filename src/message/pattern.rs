@@ -3,6 +3,10 @@
 /// Does the name match? `*` stands for any number of any characters, also none; everything
 /// else stands for itself. The pattern `""` means the default exchange alone.
 pub(super) fn matches(pattern: &str, name: &str) -> bool {
+    // The usual one.
+    if pattern == "*" {
+        return true;
+    }
     let mut parts = pattern.split('*');
     let Some(rest) = name.strip_prefix(parts.next().unwrap_or_default()) else {
         return false;

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::message::{ReasonClass, RowId};
+use crate::message::ReasonClass;
 use crate::relay::rules::Standing;
-use crate::relay::{Fate, Observer, Server};
+use crate::relay::{Landing, Observer, Server};
 use crate::store::Measures;
 
 /// Each is told everything.
@@ -16,16 +16,8 @@ impl Observer for Everyone {
         self.0.iter().for_each(|one| one.read(rows, took));
     }
 
-    fn published(&self, exchange: &str, fate: Fate, took: Duration) {
-        self.0
-            .iter()
-            .for_each(|one| one.published(exchange, fate, took));
-    }
-
-    fn delivered(&self, row: RowId, since_written: Duration) {
-        self.0
-            .iter()
-            .for_each(|one| one.delivered(row, since_written));
+    fn landed(&self, landings: &[Landing<'_>]) {
+        self.0.iter().for_each(|one| one.landed(landings));
     }
 
     fn settled(&self, took: Duration) {

@@ -15,5 +15,5 @@ pub mod engine;
 pub mod rules;
 
 pub use engine::{
-    Adjuster, Ended, Fate, HEARTBEAT, Identity, Mode, Observer, Relay, Server, Settings,
+    Adjuster, Ended, Fate, HEARTBEAT, Identity, Landing, Mode, Observer, Relay, Server, Settings,
 };

@@ -7,9 +7,9 @@ use std::time::Duration;
 use outbox_relay::broker::Broker;
 use outbox_relay::commands::run::settings;
 use outbox_relay::config::{BrokerTarget, Config};
-use outbox_relay::message::{ReasonClass, RowId};
+use outbox_relay::message::ReasonClass;
 use outbox_relay::relay::rules::Standing;
-use outbox_relay::relay::{Ended, Fate, Mode, Observer, Relay, Server};
+use outbox_relay::relay::{Ended, Landing, Mode, Observer, Relay, Server};
 use outbox_relay::runtime::{Clock, Health, Moment};
 use outbox_relay::store::Measures;
 use outbox_relay::store::postgres::PgStore;
@@ -139,13 +139,20 @@ impl Observer for Counter {
         }
     }
 
-    fn published(&self, _exchange: &str, _fate: Fate, took: Duration) {
-        self.seen().under_way += took;
-    }
-
-    fn delivered(&self, _row: RowId, _since_written: Duration) {
-        self.seen().last = Some(Clock.now());
-        self.count.send_modify(|count| *count += 1);
+    fn landed(&self, landings: &[Landing<'_>]) {
+        let mut seen = self.seen();
+        seen.under_way += landings
+            .iter()
+            .map(|landing| landing.took)
+            .sum::<Duration>();
+        let delivered = landings
+            .iter()
+            .filter(|landing| landing.since_written.is_some());
+        let delivered = delivered.count() as u64;
+        if delivered > 0 {
+            seen.last = Some(Clock.now());
+            self.count.send_modify(|count| *count += delivered);
+        }
     }
 
     fn settled(&self, _took: Duration) {}

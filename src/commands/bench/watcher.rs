@@ -8,7 +8,7 @@ use tokio::sync::watch;
 
 use crate::message::{ReasonClass, RowId};
 use crate::relay::rules::Standing;
-use crate::relay::{Fate, Observer, Server};
+use crate::relay::{Fate, Landing, Observer, Server};
 use crate::runtime::{Clock, Moment};
 use crate::store::Measures;
 
@@ -75,18 +75,17 @@ impl Observer for Watcher {
         }
     }
 
-    fn published(&self, _exchange: &str, fate: Fate, _took: Duration) {
-        if fate != Fate::Confirmed {
-            self.seen().refused += 1;
+    fn landed(&self, landings: &[Landing<'_>]) {
+        let (now, mut seen) = (Clock.now(), self.seen());
+        for landing in landings {
+            if landing.fate == Fate::Confirmed {
+                seen.confirmed.insert(landing.row, now);
+            } else {
+                seen.refused += 1;
+            }
         }
-    }
-
-    fn delivered(&self, row: RowId, _since_written: Duration) {
-        let count = {
-            let mut seen = self.seen();
-            seen.confirmed.insert(row, Clock.now());
-            seen.confirmed.len()
-        };
+        let count = seen.confirmed.len();
+        drop(seen);
         self.count.send_replace(count);
     }
 

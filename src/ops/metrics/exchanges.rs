@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 
-use crate::relay::Fate;
+use crate::relay::{Fate, Landing};
 
 /// Exchanges told by name; the rest is `other`.
 const NAMED: usize = 100;
@@ -29,24 +29,25 @@ impl Exchanges {
         self.family.clone()
     }
 
-    pub(super) fn count(&self, exchange: &str, fate: Fate) {
+    pub(super) fn count(&self, landings: &[Landing<'_>]) {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(counters) = known.get(exchange) {
-            counters[place(fate)].inc();
-            return;
+        // Most go where the one before went.
+        for alike in landings.chunk_by(|one, next| one.exchange == next.exchange) {
+            let Some(exchange) = alike.first().map(|landing| landing.exchange) else {
+                continue;
+            };
+            if !known.contains_key(exchange) && known.len() < NAMED {
+                let counters = Fate::ALL.map(|fate| self.counter(shown(exchange), fate));
+                known.insert(exchange.to_owned(), counters);
+            }
+            let counters = known.get(exchange);
+            for Landing { fate, .. } in alike {
+                match counters {
+                    Some(counters) => counters[place(*fate)].inc(),
+                    None => self.counter("other", *fate).inc(),
+                };
+            }
         }
-        if known.len() >= NAMED {
-            self.counter("other", fate).inc();
-            return;
-        }
-        let shown = if exchange.is_empty() {
-            DEFAULT_EXCHANGE
-        } else {
-            exchange
-        };
-        let counters = Fate::ALL.map(|fate| self.counter(shown, fate));
-        counters[place(fate)].inc();
-        known.insert(exchange.to_owned(), counters);
     }
 
     fn counter(&self, exchange: &str, fate: Fate) -> Counter {
@@ -55,6 +56,15 @@ impl Exchanges {
             ("outcome", fate.as_str().to_owned()),
         ];
         self.family.get_or_create(&labels).clone()
+    }
+}
+
+/// An exchange as a label.
+fn shown(exchange: &str) -> &str {
+    if exchange.is_empty() {
+        DEFAULT_EXCHANGE
+    } else {
+        exchange
     }
 }
 
@@ -69,7 +79,12 @@ fn place(fate: Fate) -> usize {
 
 #[cfg(test)]
 mod tests {
+    use super::super::tests::landing;
     use super::*;
+
+    fn count(exchanges: &Exchanges, exchange: &str, fate: Fate) {
+        exchanges.count(&[landing(exchange, fate)]);
+    }
 
     fn value(exchanges: &Exchanges, exchange: &str, fate: Fate) -> u64 {
         exchanges.counter(exchange, fate).get()
@@ -87,20 +102,20 @@ mod tests {
         let exchanges = Exchanges::default();
         for round in 0..2 {
             for number in 0..150 {
-                exchanges.count(&format!("e{number}"), Fate::Confirmed);
+                count(&exchanges, &format!("e{number}"), Fate::Confirmed);
             }
             assert_eq!(value(&exchanges, "e99", Fate::Confirmed), round + 1);
         }
         assert_eq!(value(&exchanges, "e100", Fate::Confirmed), 0);
         assert_eq!(value(&exchanges, "other", Fate::Confirmed), 100);
-        exchanges.count("e0", Fate::Nacked);
+        count(&exchanges, "e0", Fate::Nacked);
         assert_eq!(value(&exchanges, "e0", Fate::Nacked), 1);
     }
 
     #[test]
     fn the_default_exchange_has_a_name() {
         let exchanges = Exchanges::default();
-        exchanges.count("", Fate::Returned);
+        count(&exchanges, "", Fate::Returned);
         assert_eq!(value(&exchanges, DEFAULT_EXCHANGE, Fate::Returned), 1);
     }
 }

@@ -22,9 +22,9 @@ use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::Registry;
 
 use super::http::Page;
-use crate::message::{ReasonClass, RowId};
+use crate::message::ReasonClass;
 use crate::relay::rules::Standing;
-use crate::relay::{Fate, Observer, Server};
+use crate::relay::{Fate, Landing, Observer, Server};
 use crate::runtime::condition::{Broker, Database};
 use crate::runtime::{Clock, Health};
 use crate::store::Measures;
@@ -293,20 +293,24 @@ impl Observer for Metrics {
         self.poll.observe(took.as_secs_f64());
     }
 
-    fn published(&self, exchange: &str, fate: Fate, took: Duration) {
-        self.published.count(exchange, fate);
-        match fate {
-            Fate::Confirmed | Fate::Returned | Fate::Nacked => {
-                self.confirm.observe(took.as_secs_f64());
+    fn landed(&self, landings: &[Landing<'_>]) {
+        self.published.count(landings);
+        for landing in landings {
+            match landing.fate {
+                Fate::Confirmed | Fate::Returned | Fate::Nacked => {
+                    self.confirm.observe(landing.took.as_secs_f64());
+                }
+                Fate::Unknown => {}
             }
-            Fate::Unknown => {}
         }
-    }
-
-    fn delivered(&self, _row: RowId, since_written: Duration) {
-        self.since_written.observe(since_written.as_secs_f64());
-        let now = self.clock.wall().duration_since(UNIX_EPOCH);
-        self.last_confirm.set(now.unwrap_or_default().as_secs_f64());
+        let confirmed = landings.iter().filter_map(|landing| landing.since_written);
+        for since_written in confirmed.clone() {
+            self.since_written.observe(since_written.as_secs_f64());
+        }
+        if confirmed.count() > 0 {
+            let now = self.clock.wall().duration_since(UNIX_EPOCH);
+            self.last_confirm.set(now.unwrap_or_default().as_secs_f64());
+        }
     }
 
     fn settled(&self, took: Duration) {

@@ -2,6 +2,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::SystemTime;
 
 use super::*;
+use crate::message::RowId;
 use crate::store::measures::{Count, GivenUp, Pause};
 
 const DOCUMENTATION: &str = include_str!("../../../docs/metrics.md");
@@ -9,14 +10,24 @@ const DOCUMENTATION: &str = include_str!("../../../docs/metrics.md");
 /// Name, type, labels and help, as they are told or documented.
 type Line = (String, String, String, String);
 
+pub(super) fn landing(exchange: &str, fate: Fate) -> Landing<'_> {
+    let second = Duration::from_secs(1);
+    Landing {
+        row: RowId(1),
+        exchange,
+        fate,
+        took: second,
+        since_written: (fate == Fate::Confirmed).then_some(second),
+    }
+}
+
 fn busy() -> Metrics {
     let health = Health::starting(Clock.now());
     health.partitions(256, true);
     let metrics = Metrics::new(health, Clock, "team-payments");
     let second = Duration::from_secs(1);
     metrics.read(3, second);
-    metrics.published("orders", Fate::Confirmed, second);
-    metrics.delivered(RowId(1), second);
+    metrics.landed(&[landing("orders", Fate::Confirmed)]);
     metrics.settled(second);
     metrics.retried(ReasonClass::Unroutable);
     metrics.connected(Server::Broker, true);

@@ -7,10 +7,10 @@ use bytes::Bytes;
 
 use super::history::{History, Outbox};
 use super::told;
-use crate::message::{ReasonClass, RowId};
+use crate::message::ReasonClass;
 use crate::ops::http::Page;
 use crate::relay::rules::Standing;
-use crate::relay::{Fate, Observer, Server};
+use crate::relay::{Fate, Landing, Observer, Server};
 use crate::runtime::{Clock, Health, Moment};
 use crate::store::Measures;
 
@@ -119,15 +119,16 @@ impl Seen {
 impl Observer for Board {
     fn read(&self, _rows: usize, _took: Duration) {}
 
-    fn published(&self, _exchange: &str, fate: Fate, _took: Duration) {
-        let place = Fate::ALL.iter().position(|one| *one == fate);
-        self.seen().fates[place.unwrap_or_default()] += 1;
-    }
-
-    fn delivered(&self, _row: RowId, since_written: Duration) {
+    fn landed(&self, landings: &[Landing<'_>]) {
         let mut seen = self.seen();
-        seen.history.confirmed(since_written);
-        seen.last_confirm = Some(self.clock.wall());
+        for landing in landings {
+            let place = Fate::ALL.iter().position(|one| *one == landing.fate);
+            seen.fates[place.unwrap_or_default()] += 1;
+            if let Some(since_written) = landing.since_written {
+                seen.history.confirmed(since_written);
+                seen.last_confirm = Some(self.clock.wall());
+            }
+        }
     }
 
     fn settled(&self, _took: Duration) {}

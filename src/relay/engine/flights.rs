@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use super::observer::{Fate, Observer};
+use super::observer::{Fate, Landing, Observer};
 use crate::broker::Outcome;
 use crate::message::{Publication, RowId};
 use crate::runtime::{Map, Moment};
@@ -38,37 +38,44 @@ impl Flights {
         now: Moment,
         wall: SystemTime,
     ) -> bool {
-        let mut any = false;
-        for (id, outcome) in outcomes {
-            let fate = match outcome {
-                Outcome::Confirmed(_) => Fate::Confirmed,
-                Outcome::Returned { .. } => Fate::Returned,
-                Outcome::Nacked => Fate::Nacked,
-            };
-            let Some(publication) = self.end(*id, fate, now) else {
-                continue;
-            };
-            if fate == Fate::Confirmed {
-                any = true;
-                // Two machines' clocks: one that is ahead makes no negative time.
-                let since = wall.duration_since(publication.created_at());
-                self.observer.delivered(*id, since.unwrap_or_default());
-            }
-        }
-        any
+        let fates = outcomes.iter().map(|(id, outcome)| match outcome {
+            Outcome::Confirmed(_) => (*id, Fate::Confirmed),
+            Outcome::Returned { .. } => (*id, Fate::Returned),
+            Outcome::Nacked => (*id, Fate::Nacked),
+        });
+        self.end(fates, now, wall)
     }
 
     /// Nobody knows what became of these.
     pub(super) fn lose(&mut self, unknown: &[RowId], now: Moment) {
-        for id in unknown {
-            self.end(*id, Fate::Unknown, now);
-        }
+        let fates = unknown.iter().map(|id| (*id, Fate::Unknown));
+        self.end(fates, now, SystemTime::UNIX_EPOCH);
     }
 
-    fn end(&mut self, id: RowId, fate: Fate, now: Moment) -> Option<Arc<Publication>> {
-        let (publication, since) = self.under_way.remove(&id)?;
-        let exchange = publication.exchange().as_str();
-        self.observer.published(exchange, fate, now.since(since));
-        Some(publication)
+    fn end(
+        &mut self,
+        fates: impl Iterator<Item = (RowId, Fate)>,
+        now: Moment,
+        wall: SystemTime,
+    ) -> bool {
+        let known = fates.filter_map(|(id, fate)| Some((self.under_way.remove(&id)?, fate)));
+        let ended: Vec<_> = known.collect();
+        let mut landings = Vec::with_capacity(ended.len());
+        for ((publication, since), fate) in &ended {
+            // Two machines' clocks: one that is ahead makes no negative time.
+            let written = || {
+                wall.duration_since(publication.created_at())
+                    .unwrap_or_default()
+            };
+            landings.push(Landing {
+                row: publication.id(),
+                exchange: publication.exchange().as_str(),
+                fate: *fate,
+                took: now.since(*since),
+                since_written: (*fate == Fate::Confirmed).then(written),
+            });
+        }
+        self.observer.landed(&landings);
+        landings.iter().any(|one| one.fate == Fate::Confirmed)
     }
 }

@@ -38,7 +38,7 @@ use crate::store::Store;
 
 pub use adjust::Adjuster;
 pub use herald::{HEARTBEAT, Identity};
-pub use observer::{Fate, Observer, Server};
+pub use observer::{Fate, Landing, Observer, Server};
 pub use run::{Ended, Mode};
 
 /// What an engine is told at its start.

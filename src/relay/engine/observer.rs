@@ -36,6 +36,21 @@ impl Fate {
     }
 }
 
+/// A publication that met its fate.
+#[derive(Clone, Copy, Debug)]
+pub struct Landing<'a> {
+    /// The row it was made of.
+    pub row: RowId,
+    /// Where it went; empty for the default exchange.
+    pub exchange: &'a str,
+    /// What became of it.
+    pub fate: Fate,
+    /// Since it was handed to a channel.
+    pub took: Duration,
+    /// Since its row was written, by two machines' clocks, if it was routed and confirmed.
+    pub since_written: Option<Duration>,
+}
+
 /// A server that is connected to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Server {
@@ -49,10 +64,8 @@ pub enum Server {
 pub trait Observer: Send + Sync + 'static {
     /// A read brought rows, and took so long, rest not counted.
     fn read(&self, rows: usize, took: Duration);
-    /// A publication met its fate so long after it was handed to a channel.
-    fn published(&self, exchange: &str, fate: Fate, took: Duration);
-    /// A row was confirmed so long after it was written, by two machines' clocks.
-    fn delivered(&self, row: RowId, since_written: Duration);
+    /// Publications met their fates.
+    fn landed(&self, landings: &[Landing<'_>]);
     /// A batch was settled, and took so long.
     fn settled(&self, took: Duration);
     /// So many sent rows were removed, their retention being over.
@@ -78,8 +91,7 @@ pub(super) struct Nobody;
 
 impl Observer for Nobody {
     fn read(&self, _rows: usize, _took: Duration) {}
-    fn published(&self, _exchange: &str, _fate: Fate, _took: Duration) {}
-    fn delivered(&self, _row: RowId, _since_written: Duration) {}
+    fn landed(&self, _landings: &[Landing<'_>]) {}
     fn settled(&self, _took: Duration) {}
     fn removed(&self, _rows: usize) {}
     fn retried(&self, _reason: ReasonClass) {}
