@@ -38,3 +38,4 @@ mod standby;
 mod status;
 mod supervisor;
 mod wake;
+mod writer;

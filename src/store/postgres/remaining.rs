@@ -40,7 +40,7 @@ pub struct Remaining {
     pub due: Count,
     /// `available_at` lies ahead.
     pub scheduled: Count,
-    /// `retry_at` lies ahead.
+    /// Refused, and tried again when `retry_at` comes.
     pub waiting: Count,
     /// In quarantine.
     pub quarantined: Count,
@@ -67,9 +67,10 @@ impl Operator {
             )
         };
         let scheduled = "available_at IS NOT NULL AND available_at > statement_timestamp()";
-        let waiting = "retry_at IS NOT NULL AND retry_at > statement_timestamp()";
+        // Also one whose time came while this was asked.
+        let waiting = "retry_at IS NOT NULL";
         let due = "id > 0 AND (available_at IS NULL OR available_at <= statement_timestamp()) \
-             AND (retry_at IS NULL OR retry_at <= statement_timestamp())";
+             AND retry_at IS NULL";
         let (due, scheduled, waiting) = (count(due), count(scheduled), count(waiting));
         let sql = format!(
             "SELECT {due}, {scheduled}, {waiting}, \
