@@ -144,6 +144,10 @@ impl Engine {
                 self.draining = true;
                 self.health.role(Role::Draining);
             }
+            // A confirm's successor waits for the channels, what follows has time.
+            if self.publish(now) {
+                tokio::task::yield_now().await;
+            }
             self.carry_out(now);
             if let Some(end) = deadline {
                 if self.flow.drained() && self.unsettled == 0 {
@@ -157,22 +161,28 @@ impl Engine {
             let look = self.tenure.look_at();
             let wake = [self.flow.wake_at(), look, deadline, Some(now + HEARTBEAT)];
             let wake = wake.into_iter().flatten().min().unwrap_or(Moment::NEVER);
-            let draining = deadline.is_some();
             tokio::select! {
                 biased;
                 _ = received.recv_many(&mut events, EVENTS) => {}
-                () = drain.cancelled(), if !draining => {}
+                () = drain.cancelled(), if deadline.is_none() => {}
                 () = tokio::time::sleep(now.until(wake)) => {}
             }
         }
     }
 
-    /// Does what the flow has decided.
-    fn carry_out(&mut self, now: Moment) {
+    /// Hands to the channels what may be published; was there anything?
+    fn publish(&mut self, now: Moment) -> bool {
         self.health.turn(now);
         self.tenure.turn(&mut self.flow, now);
-        self.refusals.count(now);
         let publications = self.flow.publications(now);
+        let handed_out = publications.len();
+        self.hand_out(publications, now);
+        handed_out > 0
+    }
+
+    /// Does what else the flow has decided.
+    fn carry_out(&mut self, now: Moment) {
+        self.refusals.count(now);
         let settlements = self.flow.take_settlements();
         if !settlements.is_empty() {
             self.unsettled += settlements.len();
@@ -193,10 +203,6 @@ impl Engine {
         if self.flow.wants_reader(now) {
             self.outlets.nudge.notify_one();
         }
-        // Last, so that channels run first: a task that was woken is the next one on this thread
-        // (tokio's slot for it), unless another is woken after it. A confirm's successor waits
-        // for this, a settlement has time.
-        self.hand_out(publications, now);
     }
 
     fn hand_out(&mut self, publications: Vec<(ChannelNo, Vec<Arc<Publication>>)>, now: Moment) {

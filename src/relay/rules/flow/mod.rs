@@ -126,6 +126,8 @@ pub struct Flow {
     reads: u64,
     reading: Option<u64>,
     last_read: Option<Moment>,
+    /// How long the next read is put off after it.
+    breath: Duration,
     /// The last read brought nothing, so that the next may rest first.
     quiet: bool,
     /// The last page found nothing to send.
@@ -181,6 +183,7 @@ impl Flow {
             reads: 0,
             reading: None,
             last_read: None,
+            breath: Duration::ZERO,
             quiet: false,
             barren: false,
             sweep_began: None,

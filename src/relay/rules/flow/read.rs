@@ -134,7 +134,7 @@ impl Flow {
             return Some(Moment::ORIGIN);
         };
         Some(if self.has_room() {
-            last
+            last + self.breath
         } else {
             last + self.limits.poll_interval
         })

@@ -1,6 +1,7 @@
 //! Taking in what a read brought.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::super::coverage::Step;
 use super::super::gate::{Traveller, gates_of};
@@ -19,6 +20,32 @@ enum Origin {
     Due,
 }
 
+/// What it costs to look is the same for few rows as for many: where a read finds so many, the next
+/// one gathers more.
+const MANY: usize = 10;
+const GATHER: Duration = Duration::from_millis(4);
+
+/// A read that takes longer shows a server that has much else to do.
+const SWIFT: Duration = Duration::from_millis(1);
+
+/// No read is put off for longer.
+const LONGEST: Duration = Duration::from_millis(10);
+
+/// How long the next read is put off: not where it would find a batch already, nor where rows
+/// come singly and the server answers at once. One that is slow is read from for half of the time
+/// at the most.
+fn breath(rows: usize, took: Duration, batch: usize) -> Duration {
+    if rows >= batch / 2 {
+        return Duration::ZERO;
+    }
+    let gather = if rows < MANY { Duration::ZERO } else { GATHER };
+    if took < SWIFT {
+        gather
+    } else {
+        gather.max(took.min(LONGEST))
+    }
+}
+
 impl Flow {
     /// A read has arrived.
     pub fn took_in(&mut self, reading: Reading, now: Moment) {
@@ -28,6 +55,11 @@ impl Flow {
         self.reading = None;
         let stale = std::mem::take(&mut self.stale);
         self.last_read = Some(now);
+        let rows = reading.news.len() + reading.page.len() + reading.due.len();
+        self.breath = match reading.walked_to {
+            Some(_) => Duration::ZERO,
+            None => breath(rows, reading.took, self.limits.batch_size),
+        };
         self.heard = true;
         if let Some(from) = self.gates.bar(&reading.pauses) {
             self.coverage.want_all_after(from - 1);
@@ -246,6 +278,29 @@ impl Flow {
         self.ledger.decide(id, ticket, Fate::Condemned);
         if let Some(entry) = self.ledger.get(id) {
             self.withdraw([entry.exchange, entry.destination], id);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_that_come_singly_do_not_wait_and_many_are_gathered() {
+        let [swift, slow, stuck] = [300, 2_500, 60_000].map(Duration::from_micros);
+        for (rows, took, put_off) in [
+            (0, swift, Duration::ZERO),
+            (9, swift, Duration::ZERO),
+            (10, swift, GATHER),
+            (249, swift, GATHER),
+            (250, swift, Duration::ZERO),
+            (1, slow, slow),
+            (10, slow, GATHER),
+            (10, stuck, LONGEST),
+            (250, stuck, Duration::ZERO),
+        ] {
+            assert_eq!(breath(rows, took, 500), put_off, "{rows} rows in {took:?}");
         }
     }
 }
