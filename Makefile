@@ -33,7 +33,10 @@ chaos: ## writers and three relays under faults of every kind; ten minutes, or C
 
 ratio: ## throughput and CPU of the relay beside a bare publisher; 1-2 minutes
 	cargo build --locked --release --bin outbox-relay --example ratio
-	@$(SERVERS_ONLY) run target/release/examples/ratio
+	@echo "Everybody on the same CPUs: a bare publisher leaves more of them to the broker."
+	@OUTBOX_RELAY_RATIO=0 $(SERVERS_ONLY) run target/release/examples/ratio
+	@echo "The broker on a CPU of its own, as on a host of its own; held against the finish line."
+	@OUTBOX_RELAY_RATIO_APART=1 $(SERVERS_ONLY) run target/release/examples/ratio
 
 bench: ## figures: insert tax, polls, hot key … (BENCH=--help lists them); some minutes
 	cargo build --locked --release --bin outbox-relay --example bench
