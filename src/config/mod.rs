@@ -56,6 +56,7 @@ pub use fault::{Fault, Faults};
 pub use http::HttpSection;
 pub use load::{Assignment, DEFAULT_FILE, Loaded, Needs, Sources};
 pub use log::{LogFormat, LogSection};
+#[cfg(feature = "daemon")]
 pub(crate) use nearest::nearest;
 pub use origin::Origin;
 pub use outbox::{OnSent, OutboxSection};
