@@ -80,11 +80,14 @@ pub async fn pause(
     let what = Paused::from(arguments.exchange.clone());
     let operator = Operator::acting(&servers::store(config)?).await?;
     let paused = operator.pause(&what, &act, arguments.lasting).await;
-    // A relation of one's own need not name exchanges.
-    let seen = operator.exchanges().await.ok();
+    let seen = match &what {
+        // A relation of one's own need not name exchanges.
+        Paused::Exchange(name) => operator.exchanges().await.ok().map(|seen| (name, seen)),
+        Paused::Everything => None,
+    };
     operator.close().await;
     let until = paused?;
-    if let (Paused::Exchange(name), Some(seen)) = (&what, &seen) {
+    if let Some((name, seen)) = &seen {
         warn_of_a_slip(name, seen, err)?;
     }
     if arguments.json {

@@ -42,7 +42,7 @@ pub struct Outbox {
 impl Default for Outbox {
     fn default() -> Self {
         Self {
-            schema: "outbox".to_owned(),
+            schema: "\"outbox\"".to_owned(),
         }
     }
 }
@@ -93,24 +93,23 @@ impl Outbox {
     }
 
     fn failed(&self, payload: &Type, error: Error) -> EnqueueError {
-        let refusal = error.as_db_error().filter(|refusal| {
-            let code = refusal.code();
-            *code == SqlState::INVALID_PARAMETER_VALUE || *code == SqlState::UNDEFINED_FUNCTION
-        });
-        match refusal {
-            Some(refusal) if *refusal.code() == SqlState::UNDEFINED_FUNCTION => {
-                EnqueueError::NoFunction {
-                    schema: self.schema.clone(),
-                    payload: payload.name().to_owned(),
-                    source: error,
-                }
-            }
-            Some(refusal) => EnqueueError::Refused {
+        let Some(refusal) = error.as_db_error() else {
+            return EnqueueError::Database(error);
+        };
+        if *refusal.code() == SqlState::UNDEFINED_FUNCTION {
+            return EnqueueError::NoFunction {
+                schema: self.schema.clone(),
+                payload: payload.name().to_owned(),
+                source: error,
+            };
+        }
+        if *refusal.code() == SqlState::INVALID_PARAMETER_VALUE {
+            return EnqueueError::Refused {
                 reason: refusal.message().to_owned(),
                 source: error,
-            },
-            None => EnqueueError::Database(error),
+            };
         }
+        EnqueueError::Database(error)
     }
 }
 
@@ -135,7 +134,7 @@ pub enum EnqueueError {
          `outbox-relay migrate --payload {payload}`, or write the type that it has"
     )]
     NoFunction {
-        /// Quoted where it was given.
+        /// Quoted.
         schema: String,
         /// `json`, `jsonb`, `text` or `bytea`.
         payload: String,

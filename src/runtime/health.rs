@@ -88,8 +88,8 @@ impl Health {
         self.change(|condition| &mut condition.speaks, first);
     }
 
-    /// What there is to send: after each read and, while there are none, as it changes. The moment counts from the first of many reads that
-    /// say that something is due.
+    /// What there is to send: after each read and, while there are none, as it changes. The moment
+    /// counts from the first of many reads that say that something is due.
     pub fn backlog(&self, backlog: Backlog, now: Moment) {
         self.condition.send_if_modified(|condition| {
             let due = match (backlog, condition.due) {

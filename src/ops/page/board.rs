@@ -120,13 +120,13 @@ impl Observer for Board {
     fn read(&self, _rows: usize, _took: Duration) {}
 
     fn landed(&self, landings: &[Landing<'_>]) {
-        let mut seen = self.seen();
+        let (now, mut seen) = (self.clock.wall(), self.seen());
         for landing in landings {
             let place = Fate::ALL.iter().position(|one| *one == landing.fate);
             seen.fates[place.unwrap_or_default()] += 1;
             if let Some(since_written) = landing.since_written {
                 seen.history.confirmed(since_written);
-                seen.last_confirm = Some(self.clock.wall());
+                seen.last_confirm = Some(now);
             }
         }
     }
