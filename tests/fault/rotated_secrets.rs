@@ -78,9 +78,9 @@ async fn both_passwords_change_while_it_runs_and_nothing_waits_for_a_restart() {
     rabbit.change_password("shop", "second").await;
     secrets.write("database", "second\n");
     secrets.write("broker", &broker("second"));
-    scene
-        .run("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'shop_relay'")
-        .await;
+    let end = "SELECT count(*) FROM (SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+         WHERE usename = 'shop_relay') AS ended";
+    assert_eq!(scene.ask::<i64>(end).await, 2, "its two sessions");
     rabbit.close_all_connections().await;
     let row = scene.write(&[Draft::to(QUEUE)]).await[0];
     scene.sent(row).await;

@@ -89,6 +89,27 @@ async fn the_applications_inserts_do_not_wait_for_a_relay_that_is_frozen() {
     scene.judge().await;
 }
 
+#[tokio::test]
+async fn it_opens_no_session_but_the_two_that_it_keeps() {
+    let every_login = Options {
+        settings: vec![("log_connections", "on".to_owned())],
+        ..Options::default()
+    };
+    let server = Postgres::start_with(every_login).await;
+    let database = server.create_database().await;
+    let scene = Scene::on(database.url.clone(), rabbit::vhost().await).await;
+    let logins = || {
+        let log = server.log().into_iter();
+        log.filter(|line| line.contains("connection authorized") && line.contains("outbox-relay/"))
+            .count()
+    };
+    let before = logins();
+    let relay = scene.ready_relay().await;
+    scene.flows(Draft::to(QUEUE)).await;
+    assert_eq!(logins() - before, 2, "{:?}", server.log());
+    relay.stop().await;
+}
+
 /// Idle it asks PostgreSQL once for each poll and for little else (product: at most two statements
 /// a second), and takes next to no CPU. Counted by the server's log, sessions of the relay only.
 #[tokio::test]

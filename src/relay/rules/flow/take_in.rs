@@ -284,7 +284,35 @@ impl Flow {
 
 #[cfg(test)]
 mod tests {
+    use super::super::super::PartitionSet;
+    use super::super::super::simulation::limits;
+    use super::super::Request;
     use super::*;
+    use crate::message::rules;
+    use crate::runtime::Jitter;
+    use crate::store::memory::Table;
+
+    #[test]
+    fn after_a_slow_read_the_next_one_is_put_off() {
+        let at = |millis| Moment::from_origin(Duration::from_millis(millis));
+        for (took, next) in [(0, 100), (3, 103)] {
+            let mut flow = Flow::new(limits(false), rules(), Jitter::seeded(1));
+            flow.reader_ready("application/json");
+            flow.settler(true);
+            flow.link_up(131_072);
+            flow.hold(PartitionSet::ALL, Moment::NEVER);
+            let Some(Request::Read(request)) = flow.next_read(at(0)) else {
+                panic!("nothing to read")
+            };
+            let took = Duration::from_millis(took);
+            let reading = Reading {
+                took,
+                ..Table::default().read(&request)
+            };
+            flow.took_in(reading, at(100));
+            assert_eq!(flow.read_due(), Some(at(next)), "{took:?}");
+        }
+    }
 
     #[test]
     fn rows_that_come_singly_do_not_wait_and_many_are_gathered() {

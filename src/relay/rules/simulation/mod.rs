@@ -18,6 +18,7 @@ mod writers;
 
 use super::tenet::{Tenet, without};
 use dice::Dice;
+pub(super) use node::limits;
 use world::World;
 
 const STEPS: usize = 1_500;

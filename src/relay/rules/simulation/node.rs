@@ -49,7 +49,8 @@ pub(super) struct Node {
     heard: Vec<Pause>,
 }
 
-fn limits(successors_wait: bool) -> FlowLimits {
+/// Small, so that every limit is met.
+pub(in crate::relay::rules) fn limits(successors_wait: bool) -> FlowLimits {
     FlowLimits {
         batch_size: 5,
         max_in_flight: 6,
@@ -71,12 +72,7 @@ impl Node {
     pub(super) fn new(token: Uuid, seed: u64, successors_wait: bool) -> Self {
         let rules = Rules {
             max_message_size: 7_000,
-            frame_max: 131_072,
-            mandatory: true,
-            optional_exchanges: Vec::new(),
-            allowed_exchanges: vec!["*".to_owned()],
-            default_content_type: "application/json",
-            login: None,
+            ..crate::message::rules()
         };
         let mut flow = Flow::new(limits(successors_wait), rules, Jitter::seeded(seed));
         flow.reader_ready("application/json");
