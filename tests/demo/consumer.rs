@@ -43,6 +43,7 @@ impl Consumer {
                 .await
                 .is_err()
             {
+                // As a consumer would pause before it connects again.
                 sleep(Duration::from_millis(200)).await;
             }
             done.send_replace(true);

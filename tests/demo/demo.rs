@@ -161,6 +161,7 @@ async fn draw(screen: Arc<Screen>, shop: Arc<Shop>, ledger: Arc<Ledger>) {
             ledger.commits(),
             ledger.arrived(),
         );
+        // The screen is drawn so often.
         sleep(Duration::from_millis(200)).await;
     }
 }

@@ -57,6 +57,7 @@ impl Mischief {
         stage
             .screen
             .broken(&format!("kill -9 of the relay (process {pid}) {when}"));
+        // So long it is away: nothing is waited for.
         sleep(RESTART_DELAY).await;
         stage.relay = Relay::start(&stage.settings);
         let pid = stage.relay.pid().as_raw_nonzero();
@@ -71,6 +72,7 @@ impl Mischief {
         stage
             .screen
             .broken("kill -9 of the broker; the shop goes on selling");
+        // So long it is away: nothing is waited for.
         sleep(RESTART_DELAY).await;
         stage.rabbit.start_again().await;
         stage.screen.done("the broker is started again");

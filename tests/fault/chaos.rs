@@ -113,6 +113,7 @@ impl Dice {
     /// A while that is long enough for something to happen.
     async fn a_while(&mut self) {
         let millis = u64::try_from(200 + self.below(1_800)).expect("small");
+        // How long a fault lasts is part of the schedule.
         sleep(Duration::from_millis(millis)).await;
     }
 }

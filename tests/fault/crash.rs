@@ -184,6 +184,7 @@ async fn settled_down(scene: &Scene) {
     let mut length = scene.queues.length(QUEUE).await;
     let mut still = 0;
     while still < 25 {
+        // That nothing more comes has no signal.
         sleep(Duration::from_millis(20)).await;
         let now = scene.queues.length(QUEUE).await;
         still = if now == length { still + 1 } else { 0 };

@@ -47,6 +47,7 @@ impl Stage {
 /// Connections come and go every second.
 async fn flap(proxy: &Proxy) {
     loop {
+        // The fault itself: so long a connection lives.
         sleep(Duration::from_secs(1)).await;
         proxy.reset_all();
     }
@@ -63,6 +64,7 @@ async fn bad_rows(scene: &Scene) {
         scene
             .write(&(0..300).map(refused).collect::<Vec<_>>())
             .await;
+        // The load itself: 1,500 rows a second.
         sleep(Duration::from_millis(200)).await;
     }
 }

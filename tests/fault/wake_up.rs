@@ -39,6 +39,7 @@ impl Dice {
     }
 
     async fn pause(&mut self, most: u64) {
+        // Hunts for a moment between two steps of somebody else, of which no signal tells.
         sleep(Duration::from_millis(self.below(most))).await;
     }
 }

@@ -175,6 +175,7 @@ async fn on_private_servers(postgres: &Postgres, rabbit: &Rabbit) -> World {
 
 /// For long enough that a consumer tries a dozen times to reconnect.
 async fn nothing_is_acknowledged(rabbit: &Rabbit, ready: u32, held: u32) {
+    // That nothing happens has no signal.
     sleep(Duration::from_secs(6)).await;
     let columns = ["messages_ready", "messages_unacknowledged"];
     let list = ["list_queues", columns[0], columns[1], "--no-table-headers"];

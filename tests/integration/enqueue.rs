@@ -1,10 +1,11 @@
 //! `outbox.enqueue`: what it writes, and what it refuses, in agreement with the relay.
 
-use outbox_relay::message::{Body, OutboxRow, Publication, RowId, Rules};
+use outbox_relay::message::{Body, OutboxRow, Publication, RowId};
 use tokio_postgres::Client;
 use tokio_postgres::types::ToSql;
 
 use crate::outbox::outbox;
+use crate::support::publication::rules;
 
 /// One message as an application might write it; texts that are JSON are casts in SQL.
 #[derive(Clone, Debug)]
@@ -96,16 +97,7 @@ async fn published(client: &Client, written: &Written) -> Result<(), String> {
         created_at: std::time::UNIX_EPOCH,
         attempts: 0,
     };
-    let rules = Rules {
-        max_message_size: 1 << 20,
-        frame_max: 131_072,
-        mandatory: true,
-        optional_exchanges: Vec::new(),
-        allowed_exchanges: vec!["*".to_owned()],
-        default_content_type: "application/json",
-        login: None,
-    };
-    match Publication::from_row(row, &rules) {
+    match Publication::from_row(row, &rules()) {
         Ok(_) => Ok(()),
         Err(unfit) => Err(unfit.reason),
     }

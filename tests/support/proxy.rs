@@ -306,6 +306,7 @@ async fn forward(
             let step = (rate / 10).max(1) as usize;
             for piece in chunk.chunks(step) {
                 to.write_all(piece).await?;
+                // The fault itself.
                 sleep(Duration::from_secs_f64(
                     piece.len() as f64 / f64::from(rate),
                 ))

@@ -25,7 +25,12 @@ pub fn publication(number: i64, queue: &str, key: &str, body: String) -> Arc<Pub
         created_at: UNIX_EPOCH,
         attempts: 0,
     };
-    let rules = Rules {
+    Arc::new(Publication::from_row(row, &rules()).expect("a fit row"))
+}
+
+/// As by default, of a broker with the usual frames.
+pub fn rules() -> Rules {
+    Rules {
         max_message_size: 1 << 24,
         frame_max: 131_072,
         mandatory: true,
@@ -33,6 +38,5 @@ pub fn publication(number: i64, queue: &str, key: &str, body: String) -> Arc<Pub
         allowed_exchanges: vec!["*".to_owned()],
         default_content_type: "application/json",
         login: None,
-    };
-    Arc::new(Publication::from_row(row, &rules).expect("a fit row"))
+    }
 }

@@ -125,12 +125,14 @@ impl Writer {
             // An application whose database is away tries again until it is back.
             let Ok((mut client, connection)) = tokio_postgres::connect(&self.database, NoTls).await
             else {
+                // As an application would pause.
                 sleep(Duration::from_millis(50)).await;
                 continue;
             };
             let driving = tokio::spawn(connection);
             while !*stopped.borrow() && self.write(&mut client).await.is_ok() {
                 if !self.load.pause.is_zero() {
+                    // The load itself.
                     sleep(self.load.pause).await;
                 }
             }
