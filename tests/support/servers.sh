@@ -41,7 +41,8 @@ cache_folder() {
 # The colon-separated folders of shared libraries that were unpacked below $1.
 libraries() {
     found=
-    for folder in "$1"/usr/lib/*-linux-gnu* "$1"/lib/*-linux-gnu*; do
+    # Some libraries keep others in a folder of their own, of which they know the installed place.
+    for folder in "$1"/usr/lib/*-linux-gnu* "$1"/lib/*-linux-gnu* "$1"/usr/lib/*-linux-gnu*/pulseaudio; do
         [ -d "$folder" ] && found="${found:+$found:}$folder"
     done
     printf '%s\n' "$found"
