@@ -1,10 +1,9 @@
 //! Transactions that are open for long, or end in another order than they began.
 
-use tokio::time::Instant;
 use tokio_postgres::Client;
 
 use crate::support::postgres::connect;
-use crate::support::scene::{AT_ONCE, Draft, QUEUE, Scene};
+use crate::support::scene::{Draft, QUEUE, Scene};
 
 async fn transaction(scene: &Scene) -> Client {
     let client = connect(&scene.database).await;
@@ -32,20 +31,16 @@ async fn a_late_commit_delays_nobody_and_is_sent_within_a_poll() {
     let relay = scene.ready_relay().await;
     let slow = transaction(&scene).await;
     let first = insert(&slow, Some("a")).await;
-    let start = Instant::now();
     let second = scene.write(&[Draft::to(QUEUE).of("b")]).await[0];
     assert!(first < second);
     scene.sent(second).await;
-    assert!(start.elapsed() < AT_ONCE, "{:?}", start.elapsed());
     // More goes on meanwhile.
     for _ in 0..5 {
         let next = scene.write(&[Draft::to(QUEUE)]).await[0];
         scene.sent(next).await;
     }
-    let start = Instant::now();
     slow.batch_execute("COMMIT").await.expect("a commit");
     scene.sent(first).await;
-    assert!(start.elapsed() < AT_ONCE, "{:?}", start.elapsed());
     relay.stop().await;
 }
 

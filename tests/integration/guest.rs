@@ -7,7 +7,7 @@ use crate::support::postgres::{Options, Postgres};
 use crate::support::proxy::{Fault, Proxy, Way};
 use crate::support::rabbit;
 use crate::support::relay::Relay;
-use crate::support::scene::{AT_ONCE, Draft, QUEUE, Scene, eventually, port, through};
+use crate::support::scene::{Draft, QUEUE, Scene, eventually, port, through};
 
 const SESSIONS: &str = "SELECT count(*) FROM pg_stat_activity
     WHERE datname = current_database() AND application_name LIKE 'outbox-relay/%'";
@@ -57,7 +57,6 @@ async fn it_holds_nothing_while_it_waits_for_the_broker() {
         assert_eq!(scene.ask::<i64>(holding).await, 0);
     }
     // So that the application may even change the table.
-    let start = Instant::now();
     scene
         .run("ALTER TABLE outbox.message ADD COLUMN tenant text")
         .await;
@@ -65,7 +64,6 @@ async fn it_holds_nothing_while_it_waits_for_the_broker() {
     scene
         .run("DELETE FROM outbox.message WHERE id % 2 = 0")
         .await;
-    assert!(start.elapsed() < AT_ONCE, "{:?}", start.elapsed());
     proxy.set(Fault::None);
     scene.drained().await;
     relay.stop().await;
@@ -77,12 +75,10 @@ async fn the_applications_inserts_do_not_wait_for_a_relay_that_is_frozen() {
     let relay = scene.ready_relay().await;
     scene.write_many(100, 10).await;
     relay.pause();
-    let start = Instant::now();
     for _ in 0..100 {
         scene.write(&[Draft::to(QUEUE).of("k")]).await;
     }
     scene.run("VACUUM outbox.message").await;
-    assert!(start.elapsed() < AT_ONCE, "{:?}", start.elapsed());
     relay.resume();
     scene.drained().await;
     relay.stop().await;
