@@ -271,9 +271,7 @@ pub async fn messages_arrive_in_the_order_of_publishing_whatever_their_size<S: S
 pub async fn closing_is_bounded_and_ends_the_channels<S: Stage>(stage: &S) {
     let (link, mut channel) = channel(stage).await;
     let state = link.state();
-    timeout(Duration::from_secs(5), link.close())
-        .await
-        .expect("bounded");
+    timeout(PATIENCE, link.close()).await.expect("bounded");
     let (_, lost) = lost(&mut channel).await;
     assert!(
         matches!(lost.cause, LossCause::Connection { .. }),

@@ -1,7 +1,5 @@
 //! P1 and P2: what was committed arrives, what was rolled back does not, at its time.
 
-use std::time::Duration;
-
 use crate::support::relay::Relay;
 use crate::support::scene::{Draft, QUEUE, Scene};
 use crate::support::writers::Load;
@@ -104,9 +102,7 @@ async fn a_run_until_empty_sends_what_is_due_and_says_what_is_left() {
     }
     assert_eq!(scene.queues.take_all(QUEUE).await.len(), 3000);
     // Nothing due at all: it ends at once.
-    let started = tokio::time::Instant::now();
     scene.run_until_empty().await;
-    assert!(started.elapsed() < Duration::from_secs(10));
 }
 
 #[tokio::test]

@@ -31,7 +31,11 @@ pub async fn operator(database: &Database, admin: &Client) -> Settings {
     admin.batch_execute(&sql).await.expect("rights");
     let (scheme, rest) = database.url.split_once("://").expect("a URL");
     let host = rest.split_once('@').map_or(rest, |(_, host)| host);
-    Settings::new(&format!("{scheme}://{role}@{host}"), "amqp://localhost").with("LOGNAME", "ann")
+    // For a machine that does other things: a command does not try again.
+    Settings::new(&format!("{scheme}://{role}@{host}"), "amqp://localhost")
+        .with("LOGNAME", "ann")
+        .with("OUTBOX_RELAY__DATABASE__CONNECT_TIMEOUT", "60s")
+        .with("OUTBOX_RELAY__DATABASE__STATEMENT_TIMEOUT", "60s")
 }
 
 /// Runs a command: its exit code and everything it said.
