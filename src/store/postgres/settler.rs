@@ -30,14 +30,58 @@ use crate::relay::rules::{
 use crate::runtime::{Map, Set};
 use crate::store::{Announcement, Fault, Measures, Settler, StoreError};
 
+/// Prepared once for a session.
+struct Statements {
+    sent: Statement,
+    /// For batches in which somebody holds a row.
+    sent_unlocked: Statement,
+    retry: Statement,
+    quarantine: Statement,
+    pending: Statement,
+}
+
+impl Statements {
+    async fn prepare(
+        client: &Client,
+        outbox: &Outbox,
+        shape: &Shape,
+        on_sent: OnSent,
+    ) -> Result<Self, tokio_postgres::Error> {
+        let retry = if shape.keeps_waits_in_memory() {
+            settle_sql::retry_in_memory(outbox, shape)
+        } else {
+            settle_sql::retry(outbox, shape)
+        };
+        let (sent, sent_unlocked, quarantine, pending) = (
+            settle_sql::sent(outbox, shape, on_sent),
+            settle_sql::sent_unlocked(outbox, shape, on_sent),
+            settle_sql::quarantine(outbox, shape),
+            settle_sql::pending(outbox, shape),
+        );
+        let (sent, sent_unlocked, retry, quarantine, pending) = tokio::try_join!(
+            client.prepare(&sent),
+            client.prepare(&sent_unlocked),
+            client.prepare(&retry),
+            client.prepare(&quarantine),
+            client.prepare(&pending)
+        )?;
+        Ok(Self {
+            sent,
+            sent_unlocked,
+            retry,
+            quarantine,
+            pending,
+        })
+    }
+}
+
 /// Settles an outbox over one session.
 pub struct PgSettler {
     session: Session,
     seat: Seat,
-    sent: Statement,
-    retry: Statement,
-    quarantine: Statement,
-    pending: Statement,
+    statements: Statements,
+    /// Sent rows that somebody held when they were to be marked.
+    held: Set<i64>,
     heartbeat: Heartbeat,
     leases: LeaseSql,
     token: Uuid,
@@ -69,22 +113,9 @@ impl PgSettler {
         let shape = Shape::of(client, outbox).await?;
         let waits = shape.keeps_waits_in_memory().then_some(waits);
         can_mark(outbox, &shape, on_sent)?;
-        let retry = match waits {
-            None => settle_sql::retry(outbox, &shape),
-            Some(_) => settle_sql::retry_in_memory(outbox, &shape),
-        };
-        let (sent, quarantine, pending) = (
-            settle_sql::sent(outbox, &shape, on_sent),
-            settle_sql::quarantine(outbox, &shape),
-            settle_sql::pending(outbox, &shape),
-        );
-        let (sent, retry, quarantine, pending) = tokio::try_join!(
-            client.prepare(&sent),
-            client.prepare(&retry),
-            client.prepare(&quarantine),
-            client.prepare(&pending)
-        )
-        .map_err(failed)?;
+        let statements = Statements::prepare(client, outbox, &shape, on_sent)
+            .await
+            .map_err(failed)?;
         if shape.has("xid") {
             rewrite_xids(client, outbox, deadline).await?;
         }
@@ -93,10 +124,8 @@ impl PgSettler {
         Ok(Self {
             session,
             seat,
-            sent,
-            retry,
-            quarantine,
-            pending,
+            statements,
+            held: Set::default(),
             heartbeat: Heartbeat::new(outbox),
             leases,
             token,
@@ -122,8 +151,15 @@ impl PgSettler {
         if batch.sent.is_empty() {
             return Ok(Set::default());
         }
-        self.run(&self.sent, &[&batch.sent, &batch.sent_prints])
-            .await
+        let parameters: [&(dyn ToSql + Sync); 2] = [&batch.sent, &batch.sent_prints];
+        if !batch.sent.iter().any(|id| self.held.contains(id)) {
+            match self.run(&self.statements.sent, &parameters).await {
+                // Somebody holds one of them, or it is about two at a time.
+                Err(StoreError::Retryable(_)) => {}
+                done => return done,
+            }
+        }
+        self.run(&self.statements.sent_unlocked, &parameters).await
     }
 
     async fn let_wait(&self, batch: &Batch) -> Result<Set<i64>, StoreError> {
@@ -140,11 +176,14 @@ impl PgSettler {
                 &batch.retry_in,
                 &batch.retry_prints,
             ];
-            return self.run(&self.retry, &parameters).await;
+            return self.run(&self.statements.retry, &parameters).await;
         };
         let parameters: [&(dyn ToSql + Sync); 3] =
             [&batch.retry, &batch.delays, &batch.retry_prints];
-        let rows = self.session.client.query(&self.retry, &parameters);
+        let rows = self
+            .session
+            .client
+            .query(&self.statements.retry, &parameters);
         let rows = within(self.deadline, "settle rows", rows).await?;
         let attempts: Map<i64, i32> = batch
             .retry
@@ -176,7 +215,7 @@ impl PgSettler {
         let counted = |id: &i64| self.waits.as_ref().map_or(0, |waits| waits.attempts(*id));
         let attempts: Vec<i32> = batch.unfit.iter().map(counted).collect();
         self.run(
-            &self.quarantine,
+            &self.statements.quarantine,
             &[
                 &batch.unfit,
                 &batch.classes,
@@ -226,19 +265,25 @@ impl Settler for PgSettler {
             written: done.into_iter().map(name).collect(),
             ..SettleReport::default()
         };
+        for id in &sorted.sent {
+            self.held.remove(id);
+        }
         if rest.is_empty() {
             self.forget_waits(&sorted, &report);
             return Ok(report);
         }
         let left: Vec<i64> = rest.iter().map(|settlement| settlement.id.0).collect();
         let prints: Vec<Option<i64>> = rest.iter().map(|settlement| print(settlement)).collect();
-        let pending = self.run(&self.pending, &[&left, &prints]).await?;
+        let pending = self
+            .run(&self.statements.pending, &[&left, &prints])
+            .await?;
         let owned = self.owned(&rest).await?;
         for settlement in rest {
             let may = settlement.verdict.is_anybody_s() || owned.contains(settlement.partition);
             if pending.contains(&settlement.id.0) && !may {
                 report.disowned.push(name(settlement));
             } else if pending.contains(&settlement.id.0) {
+                self.held.insert(settlement.id.0);
                 report.locked.push(settlement.ticket);
             } else {
                 report.gone.push(name(settlement));
