@@ -7,6 +7,7 @@ use anyhow::Context;
 use clap::Parser;
 use outbox_relay::commands::{Arguments, Exit, Output, Start};
 use outbox_relay::ops::Telemetry;
+use outbox_relay::runtime::executor;
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
@@ -22,11 +23,7 @@ fn run(arguments: Arguments) -> anyhow::Result<Exit> {
     let sources = arguments.sources();
     let loaded = arguments.load(&sources)?;
     let telemetry = Telemetry::install(&loaded.config.log)?;
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .enable_all()
-        .thread_name("outbox-relay")
-        .build()
-        .context("cannot start the runtime")?;
+    let runtime = executor().context("cannot start the runtime")?;
     let mut out = Output::new(io::stdout());
     let start = Start {
         sources,

@@ -177,11 +177,11 @@ impl Arguments {
     ) -> (Ended, Cause) {
         let signalled = shutdown.drain();
         if !self.until_empty {
-            let ended = apart(relay, Mode::Forever, signalled.clone()).await;
+            let ended = relay.run(Mode::Forever, signalled.clone()).await;
             return (ended, Cause::Stopped(grace));
         }
         let drain = signalled.child_token();
-        let running = apart(relay, Mode::UntilEmpty, drain.clone());
+        let running = relay.run(Mode::UntilEmpty, drain.clone());
         tokio::pin!(running);
         let (ended, given_up) = tokio::select! {
             ended = &mut running => (ended, None),
@@ -196,16 +196,6 @@ impl Arguments {
             None => Cause::Empty,
         };
         (ended, cause)
-    }
-}
-
-/// Runs the relay among the runtime's tasks rather than on the main thread: waking one from
-/// the other costs two system calls, and channels wake it for every confirm.
-async fn apart(relay: Relay<PgStore, AmqpBroker>, mode: Mode, drain: CancellationToken) -> Ended {
-    match tokio::spawn(relay.run(mode, drain)).await {
-        Ok(ended) => ended,
-        // Nobody aborts it.
-        Err(panicked) => std::panic::resume_unwind(panicked.into_panic()),
     }
 }
 

@@ -6,6 +6,7 @@
 pub mod backoff;
 pub mod clock;
 pub mod condition;
+pub mod executor;
 pub mod health;
 pub mod map;
 pub mod moment;
@@ -14,6 +15,7 @@ pub mod shutdown;
 
 pub use backoff::{Jitter, RetryPolicy};
 pub use clock::Clock;
+pub use executor::executor;
 pub use health::{Backlog, Health};
 pub use map::{Map, Set};
 pub use moment::Moment;

@@ -5,13 +5,13 @@
 
 use std::time::Duration;
 
-use outbox_relay::broker::{AmqpChannel, Broker, Channel, Link};
+use outbox_relay::broker::{AmqpBroker, AmqpChannel, AmqpLink, Broker, Channel, Link};
 use outbox_relay::runtime::Clock;
 use tokio_postgres::Client;
 
 use crate::Scale;
 use crate::figure::{Figure, Goal};
-use crate::inside::Inside;
+use crate::inside::{Inside, Thread};
 use crate::stage::{QUEUE, SIZE, body, broker, run, store, target};
 use crate::support::postgres::Postgres;
 use crate::support::publication::publication;
@@ -30,8 +30,7 @@ pub async fn measure(scale: &Scale) -> Vec<Figure> {
     let database = server.create_database().await;
     relay::migrate(&database.url).await;
     let client = database.connect().await;
-    let link = broker(&vhost.url).connect().await.expect("a connection");
-    let mut channel = link.open_channel().await.expect("a channel");
+    let mut publisher = Publisher::start(broker(&vhost.url)).await;
     let (store, broker) = (store(&database.url), broker(&vhost.url));
     let relay = Inside::start(store, broker, &target(&vhost.url));
     relay.ready().await;
@@ -40,7 +39,7 @@ pub async fn measure(scale: &Scale) -> Vec<Figure> {
     for round in 1..=scale.rounds {
         let [mut one_by_one, mut by_relay, mut under_way] = [Duration::ZERO; 3];
         for _ in 0..STRETCHES {
-            one_by_one += publish(&mut channel).await;
+            one_by_one += publisher.publish().await;
             by_relay += drain(&relay, &client).await;
             under_way += relay.under_way();
         }
@@ -59,7 +58,7 @@ pub async fn measure(scale: &Scale) -> Vec<Figure> {
         );
     }
     relay.stop().await;
-    link.close().await;
+    publisher.stop().await;
     let goal = Goal::AtLeast {
         must: 0.9,
         aim: 0.95,
@@ -72,8 +71,45 @@ pub async fn measure(scale: &Scale) -> Vec<Figure> {
     ]
 }
 
+/// A bare publisher, on a thread such as the relay's.
+struct Publisher {
+    thread: Thread,
+    link: AmqpLink,
+    /// Lent to the thread now and then.
+    channel: Option<AmqpChannel>,
+}
+
+impl Publisher {
+    async fn start(broker: AmqpBroker) -> Self {
+        let thread = Thread::start();
+        let opened = thread.spawn(async move {
+            let link = broker.connect().await.expect("a connection");
+            let channel = link.open_channel().await.expect("a channel");
+            (link, channel)
+        });
+        let (link, channel) = opened.await.expect("no panic");
+        Self {
+            thread,
+            link,
+            channel: Some(channel),
+        }
+    }
+
+    async fn publish(&mut self) -> Duration {
+        let channel = self.channel.take().expect("given back");
+        let published = self.thread.spawn(publish(channel)).await;
+        let (took, channel) = published.expect("no panic");
+        self.channel = Some(channel);
+        took
+    }
+
+    async fn stop(self) {
+        self.link.close().await;
+    }
+}
+
 /// One after the other, each when the one before is confirmed.
-async fn publish(channel: &mut AmqpChannel) -> Duration {
+async fn publish(mut channel: AmqpChannel) -> (Duration, AmqpChannel) {
     let publications: Vec<_> = (1..=STRETCH)
         .map(|number| publication(number, QUEUE, "customer-1", body(SIZE)))
         .collect();
@@ -83,7 +119,7 @@ async fn publish(channel: &mut AmqpChannel) -> Duration {
         let judged = channel.judged().await.expect("the channel lives");
         assert_eq!(judged.len(), 1);
     }
-    Clock.now().since(begun)
+    (Clock.now().since(begun), channel)
 }
 
 /// From the read that finds them to the last confirm.

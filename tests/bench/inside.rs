@@ -1,6 +1,8 @@
 //! A relay inside this program, between any two servers, with the daemon's own settings; counts
 //! what is confirmed.
 
+use std::convert::Infallible;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -10,10 +12,11 @@ use outbox_relay::config::{BrokerTarget, Config};
 use outbox_relay::message::ReasonClass;
 use outbox_relay::relay::rules::Standing;
 use outbox_relay::relay::{Ended, Landing, Mode, Observer, Relay, Server};
-use outbox_relay::runtime::{Clock, Health, Moment};
+use outbox_relay::runtime::{Clock, Health, Moment, executor};
 use outbox_relay::store::Measures;
 use outbox_relay::store::postgres::PgStore;
-use tokio::sync::watch;
+use tokio::runtime::Handle;
+use tokio::sync::{Notify, oneshot};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -21,12 +24,41 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 /// Without any progress for so long, a measure has failed.
 const PATIENCE: Duration = Duration::from_secs(90);
 
+/// A thread on which tasks run as those of the daemon do. Its end is theirs.
+pub struct Thread {
+    handle: Handle,
+    _stop: oneshot::Sender<Infallible>,
+}
+
+impl Thread {
+    /// Starts it.
+    pub fn start() -> Self {
+        let (stop, stopped) = oneshot::channel();
+        let runtime = executor().expect("a runtime");
+        let handle = runtime.handle().clone();
+        std::thread::spawn(move || runtime.block_on(stopped));
+        Self {
+            handle,
+            _stop: stop,
+        }
+    }
+
+    /// Runs a task on it.
+    pub fn spawn<T: Send + 'static>(
+        &self,
+        task: impl Future<Output = T> + Send + 'static,
+    ) -> JoinHandle<T> {
+        self.handle.spawn(task)
+    }
+}
+
 /// A relay under way; it drains when this is dropped.
 pub struct Inside {
     counter: Arc<Counter>,
     health: Health,
     ended: JoinHandle<Ended>,
     drain: DropGuard,
+    _thread: Thread,
 }
 
 impl Inside {
@@ -37,11 +69,13 @@ impl Inside {
         let health = Health::starting(Clock.now());
         let relay = Relay::new(settings, store, broker, health.clone());
         let relay = relay.observed_by(Arc::clone(&counter) as _);
+        let thread = Thread::start();
         Self {
             counter,
             health,
-            ended: tokio::spawn(relay.run(Mode::Forever, drain.clone())),
+            ended: thread.spawn(relay.run(Mode::Forever, drain.clone())),
             drain: drain.drop_guard(),
+            _thread: thread,
         }
     }
 
@@ -61,7 +95,7 @@ impl Inside {
 
     /// How many rows were confirmed so far.
     pub fn confirmed(&self) -> u64 {
-        *self.counter.count.borrow()
+        self.counter.count.load(Ordering::Relaxed)
     }
 
     /// Waits until so many rows are confirmed.
@@ -69,10 +103,15 @@ impl Inside {
     /// # Panics
     /// If no row is for a long time.
     pub async fn until_confirmed(&self, rows: u64) {
-        let mut count = self.counter.count.subscribe();
-        while *count.borrow_and_update() < rows {
-            let more = timeout(PATIENCE, count.changed()).await;
-            more.expect("in time").expect("the counter lives");
+        let mut before = self.confirmed();
+        while before < rows {
+            // Nobody is woken for each row: that would be measured, too.
+            self.counter.goal.store(rows, Ordering::Relaxed);
+            let reached = self.counter.reached.notified();
+            let over = self.confirmed() >= rows || timeout(PATIENCE, reached).await.is_ok();
+            let confirmed = self.confirmed();
+            assert!(over || confirmed > before, "no row for a long time");
+            before = confirmed;
         }
     }
 
@@ -114,14 +153,19 @@ struct Seen {
 
 struct Counter {
     seen: Mutex<Seen>,
-    count: watch::Sender<u64>,
+    count: AtomicU64,
+    /// Somebody waits for so many.
+    goal: AtomicU64,
+    reached: Notify,
 }
 
 impl Counter {
     fn new() -> Self {
         Self {
             seen: Mutex::default(),
-            count: watch::Sender::new(0),
+            count: AtomicU64::new(0),
+            goal: AtomicU64::new(u64::MAX),
+            reached: Notify::new(),
         }
     }
 
@@ -151,7 +195,11 @@ impl Observer for Counter {
         let delivered = delivered.count() as u64;
         if delivered > 0 {
             seen.last = Some(Clock.now());
-            self.count.send_modify(|count| *count += delivered);
+            let before = self.count.fetch_add(delivered, Ordering::Relaxed);
+            if before + delivered >= self.goal.load(Ordering::Relaxed) {
+                self.goal.store(u64::MAX, Ordering::Relaxed);
+                self.reached.notify_one();
+            }
         }
     }
 

@@ -12,6 +12,9 @@ mod support;
 mod bare;
 mod measured;
 
+use outbox_relay::runtime::executor;
+use tokio::runtime::Runtime;
+
 use support::postgres::{Options, Postgres};
 use support::rabbit::Rabbit;
 use support::scene::Scene;
@@ -45,10 +48,10 @@ fn main() {
     if apart && url.is_none() {
         pin(None, 1);
     }
-    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     match url {
-        Some(url) => runtime.block_on(bare::publish(&url)),
-        None => runtime.block_on(compare(apart)),
+        // As the relay runs.
+        Some(url) => executor().expect("a runtime").block_on(bare::publish(&url)),
+        None => Runtime::new().expect("a runtime").block_on(compare(apart)),
     }
 }
 
