@@ -22,9 +22,11 @@ mod refusals;
 mod retry;
 mod rhythm;
 mod run;
+mod sessions;
 mod settler;
 mod start;
 mod tenure;
+mod tray;
 mod upkeep;
 
 use std::sync::Arc;

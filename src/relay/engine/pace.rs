@@ -15,11 +15,11 @@ use crate::runtime::Moment;
 const APART: Duration = Duration::from_millis(10);
 
 /// So many rows are enough at once; their number hides what a commit costs.
-const ENOUGH: usize = 200;
+const ENOUGH: usize = 250;
 
 /// Of the rows that may be under way, one part in so many is enough too: rows that are not
 /// settled count, and publishing must not wait for this.
-const PART: usize = 8;
+const PART: usize = 4;
 
 /// Decides when to settle.
 #[derive(Debug)]
@@ -105,7 +105,7 @@ mod tests {
 
     #[test]
     fn enough_rows_wait_for_nothing() {
-        for (max_in_flight, enough) in [(1, 1), (100, 12), (1000, 125), (100_000, ENOUGH)] {
+        for (max_in_flight, enough) in [(1, 1), (100, 25), (1000, 250), (100_000, ENOUGH)] {
             let pace = begun(max_in_flight);
             assert_eq!(
                 pace.due(&sent(enough)),
@@ -113,7 +113,7 @@ mod tests {
                 "{max_in_flight}"
             );
         }
-        assert_eq!(begun(1000).due(&sent(124)), Some(BEGUN + APART));
+        assert_eq!(begun(1000).due(&sent(249)), Some(BEGUN + APART));
     }
 
     #[test]

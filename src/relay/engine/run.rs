@@ -16,6 +16,7 @@ use super::flights::Flights;
 use super::obedience::Obedience;
 use super::observer::Observer;
 use super::refusals::Refusals;
+use super::sessions::{Sessions, Side};
 use super::start::Outlets;
 use super::tenure::Tenure;
 use super::{Relay, Settings};
@@ -24,7 +25,7 @@ use crate::message::{Publication, RowId};
 use crate::relay::rules::{
     ChannelNo, Flow, Leases, Partition, Reading, SettleReport, Settlement, Standing, Verdict,
 };
-use crate::runtime::condition::{Broker as BrokerHealth, Database, Role};
+use crate::runtime::condition::{Broker as BrokerHealth, Role};
 use crate::runtime::{Clock, Health, Jitter, Moment};
 use crate::store::{Store, StoreError};
 
@@ -82,8 +83,7 @@ pub(super) struct Engine {
     flights: Flights,
     observer: Arc<dyn Observer>,
     health: Health,
-    reader: Database,
-    settler: Database,
+    sessions: Sessions,
     refusals: Refusals,
     /// Other relays own everything.
     stands_by: bool,
@@ -114,8 +114,7 @@ impl Engine {
             flights: Flights::new(Arc::clone(&observer)),
             observer,
             health,
-            reader: Database::Disconnected("connecting".to_owned()),
-            settler: Database::Disconnected("connecting".to_owned()),
+            sessions: Sessions::connecting(),
             refusals: Refusals::new(),
             stands_by: false,
             obedience: Obedience::default(),
@@ -141,6 +140,7 @@ impl Engine {
             if deadline.is_none() && (drain.is_cancelled() || finished) {
                 deadline = Some(now + (settings.shutdown_grace - settings.goodbye()));
                 self.flow.drain();
+                self.outlets.settlements.hurry();
                 self.draining = true;
                 self.health.role(Role::Draining);
             }
@@ -158,9 +158,13 @@ impl Engine {
                     return Ended::GraceOver(in_flight + self.unsettled);
                 }
             }
-            let look = self.tenure.look_at();
-            let wake = [self.flow.wake_at(), look, deadline, Some(now + HEARTBEAT)];
-            let wake = wake.into_iter().flatten().min().unwrap_or(Moment::NEVER);
+            let others = [
+                self.tenure.look_at(),
+                self.outlets.settlements.due(),
+                deadline,
+            ];
+            let wakes = others.into_iter().chain([self.flow.wake_at()]).flatten();
+            let wake = wakes.min().unwrap_or(Moment::NEVER).min(now + HEARTBEAT);
             tokio::select! {
                 biased;
                 _ = received.recv_many(&mut events, EVENTS) => {}
@@ -187,8 +191,9 @@ impl Engine {
         if !settlements.is_empty() {
             self.unsettled += settlements.len();
             self.tell_of_refusals(&settlements, now);
-            tell(&self.outlets.settlements, settlements);
+            self.outlets.settlements.add(settlements);
         }
+        self.outlets.settlements.hand_over(now);
         for question in self.flow.take_questions() {
             tell(&self.outlets.questions, question);
         }
@@ -370,30 +375,9 @@ impl Engine {
 
     /// One of the two sessions stands, or does not, and why.
     fn database(&mut self, side: Side, error: Option<&StoreError>) {
-        let state = match error {
-            None => Database::Connected,
-            Some(error @ StoreError::ReadOnly(_)) => Database::ReadOnly(error.to_string()),
-            Some(error) if error.lasts() => Database::Refused(error.to_string()),
-            Some(error) => Database::Disconnected(error.to_string()),
-        };
-        match side {
-            Side::Reading => self.reader = state,
-            Side::Settling => self.settler = state,
-        }
-        let worse = if self.reader == Database::Connected {
-            &self.settler
-        } else {
-            &self.reader
-        };
-        self.health.database(worse.clone());
+        let database = self.sessions.changed(side, error);
+        self.health.database(database);
     }
-}
-
-/// Which of the two database sessions.
-#[derive(Clone, Copy)]
-enum Side {
-    Reading,
-    Settling,
 }
 
 /// The engine comes round at least so often, so that a stuck one is noticed.

@@ -19,7 +19,6 @@ use super::herald::Herald;
 use super::news::News;
 use super::observer::{Connections, Observer, Server};
 use super::obstacles::Obstacles;
-use super::pace::Pace;
 use super::retry::{Attempts, pause};
 use super::rhythm::{self, Outcome, Rhythm};
 use super::upkeep::Upkeep;
@@ -54,7 +53,6 @@ pub(super) enum Order {
 pub(super) struct Inbox {
     pub(super) settlements: mpsc::UnboundedReceiver<Vec<Settlement>>,
     pub(super) orders: mpsc::UnboundedReceiver<Order>,
-    pub(super) pace: Pace,
 }
 
 /// What is still to be written down.
@@ -153,13 +151,12 @@ impl<T: Settler> Clerk<'_, T> {
             if speaks {
                 self.upkeep.go_on(self.settler, self.observer).await?;
             }
-            let (now, due) = (Clock.now(), inbox.pace.due(&desk.now));
-            if due.is_some_and(|due| due <= now) {
+            if !desk.now.is_empty() {
                 self.rhythm.settled();
-                inbox.pace.begins(now);
                 write_down(self.settler, self.observer, desk, events).await?;
                 continue;
             }
+            let now = Clock.now();
             let later_in = now.until(*later_at.get_or_insert(now + LATER));
             let sweep_at = self.upkeep.due_at();
             let wake_at = self.herald.ask_at();
@@ -168,12 +165,10 @@ impl<T: Settler> Clerk<'_, T> {
             } else {
                 wake_at
             };
-            let wake_at = due.map_or(wake_at, |due| wake_at.min(due));
             tokio::select! {
                 more = inbox.settlements.recv() => match more {
                     Some(more) => desk.now.extend(more),
-                    None if desk.now.is_empty() => return Ok(()),
-                    None => inbox.pace.hurry(),
+                    None => return Ok(()),
                 },
                 Some(order) = inbox.orders.recv() => self.obey(order, events).await?,
                 () = tokio::time::sleep(later_in) => {

@@ -13,16 +13,17 @@ use super::pace::Pace;
 use super::run::Engine;
 use super::settler::Inbox;
 use super::tenure::Tenure;
+use super::tray::Tray;
 use super::upkeep::Upkeep;
 use super::{Relay, link, reader, settler};
 use crate::broker::Broker;
-use crate::relay::rules::{Request, Settlement};
+use crate::relay::rules::Request;
 use crate::store::Store;
 
 /// Where decisions go.
 pub(super) struct Outlets {
     pub(super) requests: mpsc::UnboundedSender<Request>,
-    pub(super) settlements: mpsc::UnboundedSender<Vec<Settlement>>,
+    pub(super) settlements: Tray,
     pub(super) questions: mpsc::UnboundedSender<String>,
     pub(super) nudge: Arc<Notify>,
 }
@@ -30,7 +31,7 @@ pub(super) struct Outlets {
 impl Outlets {
     fn new(
         requests: mpsc::UnboundedSender<Request>,
-        settlements: mpsc::UnboundedSender<Vec<Settlement>>,
+        settlements: Tray,
         questions: mpsc::UnboundedSender<String>,
         nudge: Arc<Notify>,
     ) -> Self {
@@ -66,7 +67,6 @@ impl<S: Store, B: Broker> Relay<S, B> {
         let inbox = Inbox {
             settlements: decided,
             orders: ordered,
-            pace: Pace::new(settings.limits.max_in_flight),
         };
         let (reads, wanted) = watch::channel(true);
         let (nudge, store) = (Arc::new(Notify::new()), Arc::new(store));
@@ -98,6 +98,7 @@ impl<S: Store, B: Broker> Relay<S, B> {
         ));
         tasks.spawn(adjuster.forward(events.clone(), stop.clone()));
         tasks.close();
+        let settlements = Tray::new(Pace::new(settings.limits.max_in_flight), settlements);
         let outlets = Outlets::new(requests, settlements, questions, nudge);
         let tenure = Tenure::new(&settings.identity, orders, reads);
         Engine::new(&settings, outlets, tenure, health, observer)
