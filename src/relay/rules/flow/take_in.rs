@@ -20,10 +20,13 @@ enum Origin {
     Due,
 }
 
-/// What it costs to look is the same for few rows as for many: where a read finds so many, the next
-/// one gathers more.
-const MANY: usize = 10;
-const GATHER: Duration = Duration::from_millis(4);
+/// To look costs much the same for few rows as for many, the server and us: where a read finds
+/// rows, the next one gathers more. Little is waited for where they come singly, though not
+/// nothing: where they go on coming, the relay would else lie down and be woken for each.
+const SEVERAL: usize = 10;
+const FEW: Duration = Duration::from_millis(1);
+const SOME: Duration = Duration::from_millis(4);
+const MANY: Duration = Duration::from_millis(8);
 
 /// A read that takes longer shows a server that has much else to do.
 const SWIFT: Duration = Duration::from_millis(1);
@@ -31,14 +34,18 @@ const SWIFT: Duration = Duration::from_millis(1);
 /// No read is put off for longer.
 const LONGEST: Duration = Duration::from_millis(10);
 
-/// How long the next read is put off: not where it would find a batch already, nor where rows
-/// come singly and the server answers at once. One that is slow is read from for half of the time
-/// at the most.
+/// How long the next read is put off: not after one that found nothing, or nearly a batch. A
+/// server that is slow is read from for half of the time at the most.
 fn breath(rows: usize, took: Duration, batch: usize) -> Duration {
-    if rows >= batch / 2 {
+    if rows >= batch - batch / 4 {
         return Duration::ZERO;
     }
-    let gather = if rows < MANY { Duration::ZERO } else { GATHER };
+    let gather = match rows {
+        0 => Duration::ZERO,
+        1..SEVERAL => FEW,
+        _ if rows < batch / 8 => SOME,
+        _ => MANY,
+    };
     if took < SWIFT {
         gather
     } else {
@@ -315,18 +322,22 @@ mod tests {
     }
 
     #[test]
-    fn rows_that_come_singly_do_not_wait_and_many_are_gathered() {
+    fn the_more_rows_come_the_longer_they_are_gathered() {
         let [swift, slow, stuck] = [300, 2_500, 60_000].map(Duration::from_micros);
         for (rows, took, put_off) in [
             (0, swift, Duration::ZERO),
-            (9, swift, Duration::ZERO),
-            (10, swift, GATHER),
-            (249, swift, GATHER),
-            (250, swift, Duration::ZERO),
+            (1, swift, FEW),
+            (9, swift, FEW),
+            (10, swift, SOME),
+            (61, swift, SOME),
+            (62, swift, MANY),
+            (374, swift, MANY),
+            (375, swift, Duration::ZERO),
+            (0, slow, slow),
             (1, slow, slow),
-            (10, slow, GATHER),
+            (10, slow, SOME),
             (10, stuck, LONGEST),
-            (250, stuck, Duration::ZERO),
+            (375, stuck, Duration::ZERO),
         ] {
             assert_eq!(breath(rows, took, 500), put_off, "{rows} rows in {took:?}");
         }

@@ -54,7 +54,8 @@ fn whatever_happens_nothing_is_lost_invented_reordered_or_repeated_without_cause
 
 /// A simulation that would not notice a broken rule proves nothing.
 fn is_noticed(tenet: Tenet) {
-    let runs = setting("OUTBOX_RELAY_SIMULATION_RUNS").unwrap_or(300);
+    // Rarely does it take more than a few dozens.
+    let runs = setting("OUTBOX_RELAY_SIMULATION_RUNS").unwrap_or(1000);
     let fails = |seed: &u64| {
         let broken = || without(tenet, || run(*seed));
         std::panic::catch_unwind(broken).is_err()
