@@ -1,5 +1,7 @@
 //! What became of a publication, of a channel and of a connection.
 
+use std::fmt;
+
 use crate::message::RowId;
 
 /// Proof that the broker routed and confirmed one publication. Only the confirm code in this
@@ -58,6 +60,21 @@ pub enum LossCause {
         /// Did confirms for later publications on this channel arrive meanwhile?
         later_confirmed: bool,
     },
+}
+
+impl fmt::Display for LossCause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Closed { code, text } => write!(f, "closed by the broker: {code} {text}"),
+            Self::Connection { reason } => write!(f, "the connection ended: {reason}"),
+            Self::Silent {
+                later_confirmed: true,
+            } => f.write_str("no confirm in time, though later ones came"),
+            Self::Silent {
+                later_confirmed: false,
+            } => f.write_str("no confirm in time"),
+        }
+    }
 }
 
 /// A channel that ended, and the publications whose fate nobody knows.

@@ -20,7 +20,7 @@ async fn confirms_beyond_the_timeout_misjudge_nothing() {
     let relay = scene.ready_relay().await;
     proxy.set_way(Way::ToClient, Fault::Delay(Duration::from_millis(2500)));
     scene.write_many(200, 200).await;
-    relay.printed("Silent").await;
+    relay.printed("no confirm in time").await;
     // The first window, and then one that knocks.
     scene.queues.reaches(QUEUE, 51).await;
     assert_eq!(scene.count("attempts > 0").await, 0);

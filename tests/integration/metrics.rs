@@ -4,8 +4,10 @@ use std::time::Duration;
 
 use crate::outbox::outbox;
 use crate::support::PATIENCE;
+use crate::support::proxy::{Fault, Proxy};
 use crate::support::rabbit::vhost;
 use crate::support::relay::{Relay, Settings};
+use crate::support::scene::{port, through};
 
 /// Waits until the page holds all of these lines.
 async fn told(relay: &Relay, lines: &[&str]) {
@@ -93,5 +95,21 @@ async fn connections_made_anew_are_counted() {
         &["outbox_relay_reconnects_total{target=\"database\"} 2"],
     )
     .await;
+    relay.stop().await;
+}
+
+#[tokio::test]
+async fn a_relay_whose_lease_may_be_over_says_that_it_holds_nothing() {
+    let (database, _admin) = outbox().await;
+    let proxy = Proxy::start(port(&database.url)).await;
+    let settings = Settings::new(&through(&database.url, &proxy), &vhost().await.url)
+        .with("OUTBOX_RELAY__RELAY__LEASE", "3s");
+    let relay = Relay::start(&settings);
+    relay.ready().await;
+    told(&relay, &["outbox_relay_partitions_held 256"]).await;
+    proxy.set(Fault::Stall);
+    told(&relay, &["outbox_relay_partitions_held 0"]).await;
+    proxy.set(Fault::None);
+    told(&relay, &["outbox_relay_partitions_held 256"]).await;
     relay.stop().await;
 }

@@ -62,7 +62,7 @@ impl Refusals {
         if self.channels.may_speak(now) {
             let ChannelLost { cause, unknown } = lost;
             let unknown = unknown.len();
-            warn!(channel = no.0, ?cause, unknown, "a channel ended");
+            warn!(channel = no.0, %cause, unknown, "a channel ended");
         }
     }
 }

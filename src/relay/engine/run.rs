@@ -177,6 +177,10 @@ impl Engine {
     /// Hands to the channels what may be published; was there anything?
     fn publish(&mut self, now: Moment) -> bool {
         self.health.turn(now);
+        if now >= self.flow.fence() {
+            // The leases may be over: nothing is certainly held.
+            self.health.partitions(0, false);
+        }
         self.tenure.turn(&mut self.flow, now);
         let publications = self.flow.publications(now);
         let handed_out = publications.len();
