@@ -3,7 +3,7 @@
 use outbox_relay::store::postgres::schema::wake_key;
 use tokio::time::Instant;
 
-use crate::support::postgres::{Options, Postgres};
+use crate::support::postgres::{Options, Postgres, connect};
 use crate::support::proxy::{Fault, Proxy, Way};
 use crate::support::rabbit;
 use crate::support::relay::Relay;
@@ -244,6 +244,32 @@ async fn settlements_are_not_planned_again_and_again() {
     assert_eq!(marking(&scene, "calls").await, 20);
     let plans = marking(&scene, "plans").await;
     assert!(plans <= 1, "{plans} plans");
+}
+
+/// Each wait for a row that somebody holds is an error in the server's log.
+#[tokio::test]
+async fn rows_that_somebody_holds_are_waited_for_now_and_then_only() {
+    let (server, scene) = counted().await;
+    let relay = scene.ready_relay().await;
+    relay.pause();
+    let row = scene.write(&[Draft::to(QUEUE).of("held")]).await[0];
+    let holder = connect(&scene.database).await;
+    let hold = format!("BEGIN; SELECT FROM outbox.message WHERE id = {row} FOR UPDATE");
+    holder.batch_execute(&hold).await.expect("held");
+    relay.resume();
+    // Were the other waited for each time, only its trials would count here.
+    let tried = "SELECT coalesce(sum(calls), 0)::bigint >= 20 FROM pg_stat_statements
+         WHERE query LIKE 'WITH target%SET sent_at%'";
+    while !scene.ask::<bool>(tried).await {
+        scene.flows(Draft::to(QUEUE)).await;
+    }
+    holder.batch_execute("COMMIT").await.expect("let go");
+    scene.drained().await;
+    relay.stop().await;
+    let log = server.log();
+    let waits = log.iter().filter(|line| line.contains("lock timeout"));
+    let waits = waits.count();
+    assert!((1..=5).contains(&waits), "{waits} waits");
 }
 
 /// Each marking is a commit in the application's database.

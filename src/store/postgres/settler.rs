@@ -27,8 +27,12 @@ use crate::config::OnSent;
 use crate::relay::rules::{
     Leases, PartitionSet, SettleReport, Settlement, Stretch, Swept, Take, Verdict,
 };
-use crate::runtime::{Map, Set};
+use crate::runtime::{Clock, Map, Moment, Set};
 use crate::store::{Announcement, Fault, Measures, Settler, StoreError};
+
+/// Whoever holds one row may go on to hold others, and each that is waited for is an error in the
+/// server's log.
+const CAREFUL: Duration = Duration::from_secs(10);
 
 /// Prepared once for a session.
 struct Statements {
@@ -80,8 +84,8 @@ pub struct PgSettler {
     session: Session,
     seat: Seat,
     statements: Statements,
-    /// Sent rows that somebody held when they were to be marked.
-    held: Set<i64>,
+    /// Until then rows are not waited for: somebody held one lately.
+    careful_until: Moment,
     heartbeat: Heartbeat,
     leases: LeaseSql,
     token: Uuid,
@@ -125,7 +129,7 @@ impl PgSettler {
             session,
             seat,
             statements,
-            held: Set::default(),
+            careful_until: Moment::ORIGIN,
             heartbeat: Heartbeat::new(outbox),
             leases,
             token,
@@ -147,19 +151,21 @@ impl PgSettler {
         Ok(ids.unwrap_or_default().into_iter().collect())
     }
 
-    async fn mark_sent(&self, batch: &Batch) -> Result<Set<i64>, StoreError> {
+    /// Those written, and whether somebody held one of them.
+    async fn mark_sent(&self, batch: &Batch) -> Result<(Set<i64>, bool), StoreError> {
         if batch.sent.is_empty() {
-            return Ok(Set::default());
+            return Ok((Set::default(), false));
         }
         let parameters: [&(dyn ToSql + Sync); 2] = [&batch.sent, &batch.sent_prints];
-        if !batch.sent.iter().any(|id| self.held.contains(id)) {
+        let mut held = false;
+        if Clock.now() >= self.careful_until {
             match self.run(&self.statements.sent, &parameters).await {
-                // Somebody holds one of them, or it is about two at a time.
-                Err(StoreError::Retryable(_)) => {}
-                done => return done,
+                Err(StoreError::Retryable(_)) => held = true,
+                done => return Ok((done?, held)),
             }
         }
-        self.run(&self.statements.sent_unlocked, &parameters).await
+        let written = self.run(&self.statements.sent_unlocked, &parameters).await;
+        Ok((written?, held))
     }
 
     async fn let_wait(&self, batch: &Batch) -> Result<Set<i64>, StoreError> {
@@ -249,7 +255,7 @@ impl Settler for PgSettler {
         self.seat.check()?;
         let sorted = Batch::of(batch);
         // In this order on the wire: a row that waited and was then sent ends as sent.
-        let (retried, sent, moved) = tokio::try_join!(
+        let (retried, (sent, held), moved) = tokio::try_join!(
             self.let_wait(&sorted),
             self.mark_sent(&sorted),
             self.move_away(&sorted)
@@ -265,8 +271,8 @@ impl Settler for PgSettler {
             written: done.into_iter().map(name).collect(),
             ..SettleReport::default()
         };
-        for id in &sorted.sent {
-            self.held.remove(id);
+        if held {
+            self.careful_until = Clock.now() + CAREFUL;
         }
         if rest.is_empty() {
             self.forget_waits(&sorted, &report);
@@ -283,7 +289,6 @@ impl Settler for PgSettler {
             if pending.contains(&settlement.id.0) && !may {
                 report.disowned.push(name(settlement));
             } else if pending.contains(&settlement.id.0) {
-                self.held.insert(settlement.id.0);
                 report.locked.push(settlement.ticket);
             } else {
                 report.gone.push(name(settlement));
