@@ -1,8 +1,10 @@
 //! A small HTTP server for probes and pages: GET only, no state, no authentication.
 //!
 //! What a page says comes from elsewhere; `Site::with_page` adds one. Slow and idle clients are
-//! cut off, and only so many are served at once, so that nobody can wear the relay out by asking.
+//! cut off, and only so many are served at once, so that nobody can wear the relay out by asking, nor
+//! keep its probes from being answered.
 
+use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
@@ -21,7 +23,7 @@ use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use serde_json::json;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
+use tokio::task::AbortHandle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::{debug, warn};
@@ -34,7 +36,7 @@ const JSON: &str = "application/json";
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; \
      connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; \
      require-trusted-types-for 'script'; trusted-types 'none'";
-/// Clients served at once; more wait in the listener's queue.
+/// Clients served at once; for one more the one that came first is cut off.
 const CLIENTS: usize = 64;
 /// How long a client may take to say what it wants.
 const REQUEST_DEADLINE: Duration = Duration::from_secs(5);
@@ -188,13 +190,10 @@ impl HttpServer {
     /// Serves until `stop` is cancelled, then ends the connections at once: a probe repeats
     /// itself.
     pub async fn serve(self, site: Arc<Site>, stop: CancellationToken) {
-        let clients = Arc::new(Semaphore::new(CLIENTS));
+        let mut clients: VecDeque<AbortHandle> = VecDeque::with_capacity(CLIENTS);
         let connections = TaskTracker::new();
         let everything = async {
             loop {
-                let Ok(place) = Arc::clone(&clients).acquire_owned().await else {
-                    return;
-                };
                 match self.listener.accept().await {
                     Ok((stream, _)) => {
                         let talk = talk(
@@ -203,10 +202,13 @@ impl HttpServer {
                             self.request_deadline,
                             stop.clone(),
                         );
-                        connections.spawn(async move {
-                            talk.await;
-                            drop(place);
-                        });
+                        clients.retain(|client| !client.is_finished());
+                        if clients.len() == CLIENTS
+                            && let Some(first) = clients.pop_front()
+                        {
+                            first.abort();
+                        }
+                        clients.push_back(connections.spawn(talk).abort_handle());
                     }
                     Err(error) => {
                         warn!(%error, "cannot accept an HTTP connection");
@@ -359,17 +361,15 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn more_clients_than_places_are_served_as_places_become_free() {
+    async fn for_one_client_too_many_the_first_is_cut_off() {
         let relay = running().await;
         let mut silent = Vec::new();
         for _ in 0..CLIENTS {
             silent.push(TcpStream::connect(relay.address).await.unwrap());
         }
-        let address = relay.address;
-        let waiting = tokio::spawn(async move { ask(address, "GET /livez").await });
-        silent.truncate(1);
-        let (status, _) = waiting.await.unwrap();
+        let (status, _) = ask(relay.address, "GET /livez").await;
         assert_eq!(status, "HTTP/1.1 200 OK");
+        assert_eq!(silent[0].read(&mut [0]).await.unwrap(), 0);
     }
 
     #[tokio::test]

@@ -2,6 +2,7 @@
 //!
 //! A row that the application holds locked never stops the batch: it is skipped and told.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tokio_postgres::types::{ToSql, Type};
@@ -84,6 +85,8 @@ pub struct PgSettler {
     session: Session,
     seat: Seat,
     statements: Statements,
+    /// Somebody held a row, or the table, while rows were marked.
+    held: AtomicBool,
     /// Until then rows are not waited for: somebody held one lately.
     careful_until: Moment,
     heartbeat: Heartbeat,
@@ -129,6 +132,7 @@ impl PgSettler {
             session,
             seat,
             statements,
+            held: AtomicBool::new(false),
             careful_until: Moment::ORIGIN,
             heartbeat: Heartbeat::new(outbox),
             leases,
@@ -151,21 +155,18 @@ impl PgSettler {
         Ok(ids.unwrap_or_default().into_iter().collect())
     }
 
-    /// Those written, and whether somebody held one of them.
-    async fn mark_sent(&self, batch: &Batch) -> Result<(Set<i64>, bool), StoreError> {
+    async fn mark_sent(&self, batch: &Batch) -> Result<Set<i64>, StoreError> {
         if batch.sent.is_empty() {
-            return Ok((Set::default(), false));
+            return Ok(Set::default());
         }
         let parameters: [&(dyn ToSql + Sync); 2] = [&batch.sent, &batch.sent_prints];
-        let mut held = false;
         if Clock.now() >= self.careful_until {
             match self.run(&self.statements.sent, &parameters).await {
-                Err(StoreError::Retryable(_)) => held = true,
-                done => return Ok((done?, held)),
+                Err(StoreError::Retryable(_)) => self.held.store(true, Ordering::Relaxed),
+                done => return done,
             }
         }
-        let written = self.run(&self.statements.sent_unlocked, &parameters).await;
-        Ok((written?, held))
+        self.run(&self.statements.sent_unlocked, &parameters).await
     }
 
     async fn let_wait(&self, batch: &Batch) -> Result<Set<i64>, StoreError> {
@@ -255,11 +256,15 @@ impl Settler for PgSettler {
         self.seat.check()?;
         let sorted = Batch::of(batch);
         // In this order on the wire: a row that waited and was then sent ends as sent.
-        let (retried, (sent, held), moved) = tokio::try_join!(
+        let done = tokio::try_join!(
             self.let_wait(&sorted),
             self.mark_sent(&sorted),
             self.move_away(&sorted)
-        )?;
+        );
+        if self.held.swap(false, Ordering::Relaxed) {
+            self.careful_until = Clock.now() + CAREFUL;
+        }
+        let (retried, sent, moved) = done?;
         let written = |settlement: &&Settlement| match settlement.verdict {
             Verdict::Sent(_) => sent.contains(&settlement.id.0),
             Verdict::RetryAt { .. } => retried.contains(&settlement.id.0),
@@ -271,9 +276,6 @@ impl Settler for PgSettler {
             written: done.into_iter().map(name).collect(),
             ..SettleReport::default()
         };
-        if held {
-            self.careful_until = Clock.now() + CAREFUL;
-        }
         if rest.is_empty() {
             self.forget_waits(&sorted, &report);
             return Ok(report);
