@@ -148,6 +148,7 @@ async fn settled(stage: &Stage) {
         if pending == 0 {
             return;
         }
+        // The database is asked: nobody signals a mark.
         sleep(Duration::from_millis(50)).await;
     }
 }

@@ -39,6 +39,7 @@ impl Mischief {
         done.kill_broker(stage).await;
         let before = stage.ledger.deliveries();
         while stage.ledger.deliveries() < before + 20 {
+            // The consumer counts by itself, and wakes nobody while it is measured.
             sleep(Duration::from_millis(1)).await;
         }
         stage
@@ -83,6 +84,7 @@ impl Mischief {
 async fn something_is_on_its_way(stage: &Stage) {
     let waiting = async {
         while stage.ledger.commits() < stage.ledger.arrived() + 3 {
+            // The same: what is counted is not slowed down by a signal.
             sleep(Duration::from_millis(1)).await;
         }
     };
@@ -113,6 +115,7 @@ async fn caught_up(stage: &Stage) {
             if row.get::<_, i64>(0) == 0 {
                 return;
             }
+            // The database is asked: nobody signals a mark.
             sleep(Duration::from_millis(50)).await;
         }
     };

@@ -206,6 +206,7 @@ async fn nacks_at_rest(relay: &Relay) -> u64 {
             if page.lines().any(|line| line == "outbox_relay_in_flight 0") {
                 break nacked(&page);
             }
+            // A page tells what is under way when it is asked for.
             sleep(Duration::from_millis(20)).await;
         }
     };

@@ -137,6 +137,7 @@ async fn hunt(relays: usize, writers: usize, rounds: usize) {
         }
         let sent = async {
             while scene.count("sent_at IS NULL").await > 0 {
+                // The database is asked: nobody signals a mark.
                 sleep(Duration::from_millis(5)).await;
             }
         };

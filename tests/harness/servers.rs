@@ -223,6 +223,7 @@ async fn nothing_outlives_a_killed_test_process() {
     }
     let gone = async {
         while Path::new(said[0]).exists() {
+            // A folder is removed by another process, which has no other word for it.
             sleep(Duration::from_millis(10)).await;
         }
     };

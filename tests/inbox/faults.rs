@@ -388,6 +388,7 @@ async fn dead_entries_are_counted_when_a_consumer_starts() {
     let consumer = world.leased(world.settings(), async |_| Ok(None));
     let counted = async {
         while consumer.counts.dead().get("permanent") != Some(&1) {
+            // Counters for metrics wake nobody.
             sleep(Duration::from_millis(10)).await;
         }
     };

@@ -114,6 +114,7 @@ async fn the_guide_asks_the_broker_for_what_it_tells_of_quorum_queues() {
             if values.sum::<u32>() == 10 {
                 return;
             }
+            // The broker renews these figures at its own interval.
             sleep(Duration::from_millis(200)).await;
         }
     };

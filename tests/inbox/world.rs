@@ -224,6 +224,7 @@ impl World {
         let mut seen = -1;
         let reached = async {
             while seen != expected {
+                // The database is asked: nobody signals a commit.
                 sleep(LOOK).await;
                 seen = number(&self.client, sql).await;
             }
@@ -380,6 +381,7 @@ impl Counts {
     pub async fn reaches(&self, counter: &AtomicUsize, expected: usize) {
         let reached = async {
             while Self::get(counter) < expected {
+                // Handlers count without a signal, also those that never end.
                 sleep(LOOK).await;
             }
         };

@@ -23,6 +23,7 @@ async fn told(relay: &Relay, lines: &[&str]) {
                     return;
                 }
             }
+            // A page tells how things are when it is asked for.
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     };

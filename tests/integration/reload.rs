@@ -133,6 +133,7 @@ async fn a_new_password_counts_at_the_next_connect() {
     run.relay.ready().await;
     let connected = async {
         while rabbit.connections().await == 0 {
+            // The broker is asked: it signals no connection of others.
             tokio::time::sleep(std::time::Duration::from_millis(50)).await;
         }
     };

@@ -240,6 +240,7 @@ async fn settled(client: &Client) {
             .expect("a count")
             .get::<_, bool>(0)
         {
+            // The database is asked: nobody signals a commit.
             tokio::time::sleep(std::time::Duration::from_millis(20)).await;
         }
     };

@@ -155,6 +155,7 @@ impl Stage {
                 .get::<_, i64>(0)
                 > 0
             {
+                // The database is asked: nobody signals a mark.
                 sleep(Duration::from_millis(50)).await;
             }
         };

@@ -280,6 +280,7 @@ impl Queues {
     pub async fn reaches(&self, queue: &str, count: usize) {
         let filling = async {
             while self.length(queue).await < count {
+                // The broker is asked: it signals no length.
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
         };

@@ -153,6 +153,7 @@ impl Relay {
                 if self.process.exit_status().is_some() {
                     return false;
                 }
+                // Probes are asked, as a supervisor asks them.
                 sleep(LOOK).await;
                 last = self.get(path).await;
             }
@@ -184,6 +185,7 @@ impl Relay {
                 {
                     return;
                 }
+                // Probes are asked, as a supervisor asks them.
                 sleep(LOOK).await;
             }
         };

@@ -203,6 +203,7 @@ impl Scene {
     pub async fn until(&self, sql: &str) {
         let asking = async {
             while !self.ask::<bool>(sql).await {
+                // The database is asked: nobody signals what others commit.
                 sleep(Duration::from_millis(20)).await;
             }
         };
@@ -226,6 +227,7 @@ impl Scene {
                     if pending < fewest {
                         break pending;
                     }
+                    // The database is asked: nobody signals a mark.
                     sleep(Duration::from_millis(20)).await;
                 }
             };
@@ -294,6 +296,7 @@ impl Scene {
 pub async fn eventually(what: &str, mut holds: impl AsyncFnMut() -> bool) {
     let asking = async {
         while !holds().await {
+            // Whatever is asked here lies outside of this process.
             sleep(Duration::from_millis(20)).await;
         }
     };

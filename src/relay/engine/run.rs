@@ -23,7 +23,8 @@ use super::{Relay, Settings};
 use crate::broker::{Broker, ChannelLost};
 use crate::message::{Publication, RowId};
 use crate::relay::rules::{
-    ChannelNo, Flow, Leases, Partition, Reading, SettleReport, Settlement, Standing, Verdict,
+    ChannelNo, Flow, Leases, Partition, PartitionSet, Reading, SettleReport, Settlement, Standing,
+    Verdict,
 };
 use crate::runtime::condition::{Broker as BrokerHealth, Role};
 use crate::runtime::{Clock, Health, Jitter, Moment};
@@ -178,8 +179,7 @@ impl Engine {
     fn publish(&mut self, now: Moment) -> bool {
         self.health.turn(now);
         if now >= self.flow.fence() {
-            // The leases may be over: nothing is certainly held.
-            self.health.partitions(0, false);
+            self.tell_of_partitions(now);
         }
         self.tenure.turn(&mut self.flow, now);
         let publications = self.flow.publications(now);
@@ -319,9 +319,18 @@ impl Engine {
             };
             self.health.role(role);
         }
-        let first = changed.held.contains(Partition(0));
-        let held = u16::try_from(changed.held.len()).unwrap_or(u16::MAX);
-        self.health.partitions(held, first);
+        self.tell_of_partitions(now);
+    }
+
+    /// What is certainly held: nothing from when the leases may be over.
+    fn tell_of_partitions(&self, now: Moment) {
+        let held = if now < self.flow.fence() {
+            self.flow.owned()
+        } else {
+            PartitionSet::NONE
+        };
+        let number = u16::try_from(held.len()).unwrap_or(u16::MAX);
+        self.health.partitions(number, held.contains(Partition(0)));
     }
 
     /// Nothing that is due is left, as far as it is this relay's to send.

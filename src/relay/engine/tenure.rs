@@ -6,7 +6,7 @@ use tracing::{info, warn};
 use super::event::tell;
 use super::herald::Identity;
 use super::settler::Order;
-use crate::relay::rules::{Flow, Leases, Ownership, PartitionSet, Plan};
+use crate::relay::rules::{Flow, Leases, Ownership, Plan};
 use crate::runtime::{Clock, Moment};
 
 /// This relay's leases.
@@ -24,8 +24,6 @@ pub(super) struct Tenure {
 
 /// What came of a look at the leases.
 pub(super) struct Changed {
-    /// Owned now.
-    pub(super) held: PartitionSet,
     /// Lost to others without having been handed over.
     pub(super) lost: usize,
     /// Other relays own everything.
@@ -76,7 +74,6 @@ impl Tenure {
             info!(partitions = held.len(), "owns partitions");
         }
         Changed {
-            held,
             lost,
             stands_by: self.stands_by,
         }
