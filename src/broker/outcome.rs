@@ -50,7 +50,14 @@ pub enum LossCause {
         /// The broker's words.
         text: String,
     },
-    /// The connection ended, for whatever reason.
+    /// The broker closed the connection over something that it was sent: 501, 505, 541 …
+    ConnectionClosed {
+        /// AMQP reply code.
+        code: u16,
+        /// The broker's words.
+        text: String,
+    },
+    /// The connection ended, for whatever other reason.
     Connection {
         /// Said for people.
         reason: String,
@@ -66,6 +73,9 @@ impl fmt::Display for LossCause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Closed { code, text } => write!(f, "closed by the broker: {code} {text}"),
+            Self::ConnectionClosed { code, text } => {
+                write!(f, "the broker closed the connection: {code} {text}")
+            }
             Self::Connection { reason } => write!(f, "the connection ended: {reason}"),
             Self::Silent {
                 later_confirmed: true,

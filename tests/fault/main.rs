@@ -9,6 +9,7 @@ mod broker_outage;
 mod changes;
 mod chaos;
 mod clock;
+mod costly;
 mod crash;
 mod database_outage;
 mod destinations;

@@ -163,6 +163,31 @@ impl Queues {
         declared.await.expect("the exchange can be declared");
     }
 
+    /// One that fails, and takes the publisher's connection with it, when a message has a header that
+    /// is a list (<https://github.com/rabbitmq/rabbitmq-server/issues/2575>). Needs the plugin
+    /// `rabbitmq_jms_topic_exchange`. The queue is bound to it by `routing_key`.
+    pub async fn frail_exchange(&self, name: &str, queue: &str, routing_key: &str) {
+        let durable = ExchangeDeclareOptions {
+            durable: true,
+            ..ExchangeDeclareOptions::default()
+        };
+        let kind = ExchangeKind::Custom("x-jms-topic".to_owned());
+        let declared =
+            self.channel
+                .exchange_declare(name.into(), kind, durable, FieldTable::default());
+        declared.await.expect("the exchange can be declared");
+        let mut all = FieldTable::default();
+        all.insert(
+            "rjms_erlang_selector".into(),
+            text("{'is_null', {'ident', <<\"list\">>}}."),
+        );
+        let options = QueueBindOptions::default();
+        let bound =
+            self.channel
+                .queue_bind(queue.into(), name.into(), routing_key.into(), options, all);
+        bound.await.expect("the binding can be made");
+    }
+
     pub async fn delete_exchange(&self, name: &str) {
         let options = ExchangeDeleteOptions::default();
         let deleted = self.channel.exchange_delete(name.into(), options);

@@ -230,6 +230,13 @@ impl Rabbit {
         node::run(command, String::new()).await
     }
 
+    /// Enables a plugin that comes with RabbitMQ.
+    pub async fn enable(&self, plugin: &str) {
+        let file = self.node.enable(plugin);
+        self.eval(&format!("rabbit_plugins:ensure(\"{file}\")"))
+            .await;
+    }
+
     async fn ready(&self) {
         let ready = "Server startup complete";
         self.server.printed(ready, 0, PATIENCE).await;

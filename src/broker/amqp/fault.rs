@@ -32,16 +32,25 @@ fn weight(error: &Error) -> u8 {
     }
 }
 
+/// Reply codes with which the broker closes a connection over what it was sent on it: FRAME_ERROR,
+/// SYNTAX_ERROR, COMMAND_INVALID, UNEXPECTED_FRAME, NOT_IMPLEMENTED, and INTERNAL_ERROR, which is how
+/// RabbitMQ tells that a channel's process failed, over a header that an exchange type or a stream
+/// cannot read, for instance (rabbitmq-server issues 2575, 3564). The others are about the connection
+/// itself: an operator's wish, a limit, a virtual host that is gone (AMQP 0-9-1 reference,
+/// "Constants").
+const OVER_WHAT_WAS_SENT: [u16; 6] = [501, 502, 503, 505, 540, 541];
+
 /// What an error says about the channel on which it was met. AMQP calls errors that close a
 /// channel soft and those that close the connection hard (0-9-1 §2.2.10).
 pub(super) fn cause(error: &Error) -> LossCause {
-    if let ErrorKind::ProtocolError(said) = error.kind()
-        && error.is_amqp_soft_error()
-    {
-        return LossCause::Closed {
-            code: said.get_id(),
-            text: said.get_message().to_string(),
-        };
+    if let ErrorKind::ProtocolError(said) = error.kind() {
+        let (code, text) = (said.get_id(), said.get_message().to_string());
+        if error.is_amqp_soft_error() {
+            return LossCause::Closed { code, text };
+        }
+        if OVER_WHAT_WAS_SENT.contains(&code) {
+            return LossCause::ConnectionClosed { code, text };
+        }
     }
     LossCause::Connection {
         reason: error.to_string(),
@@ -52,7 +61,9 @@ pub(super) fn cause(error: &Error) -> LossCause {
 pub(super) fn is_closed_with(error: &Error, wanted: u16) -> bool {
     match cause(error) {
         LossCause::Closed { code, .. } => code == wanted,
-        LossCause::Connection { .. } | LossCause::Silent { .. } => false,
+        LossCause::ConnectionClosed { .. }
+        | LossCause::Connection { .. }
+        | LossCause::Silent { .. } => false,
     }
 }
 
@@ -95,6 +106,12 @@ mod tests {
         };
         assert!(reason.contains("CONNECTION_FORCED - closed"), "{reason}");
         assert!(!is_closed_with(&said(320, ""), 320));
+        for code in [501, 541] {
+            let text = "INTERNAL_ERROR".to_owned();
+            let closed = LossCause::ConnectionClosed { code, text };
+            assert_eq!(super::cause(&said(code, "INTERNAL_ERROR")), closed);
+            assert!(!is_closed_with(&said(code, ""), code));
+        }
         assert!(is_closed_with(&said(404, ""), 404));
         assert!(!is_closed_with(&reset(), 404));
     }

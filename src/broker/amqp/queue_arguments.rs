@@ -80,9 +80,9 @@ impl AmqpLink {
             Ok(_) => Ok((0, "the broker took an invalid declaration".to_owned())),
             Err(Refusal::Lapin(error)) => match cause(&error) {
                 LossCause::Closed { code, text } => Ok((code, text)),
-                LossCause::Connection { .. } | LossCause::Silent { .. } => {
-                    Err(self.refused(step, Refusal::Lapin(error)))
-                }
+                LossCause::ConnectionClosed { .. }
+                | LossCause::Connection { .. }
+                | LossCause::Silent { .. } => Err(self.refused(step, Refusal::Lapin(error))),
             },
             Err(refusal) => Err(self.refused(step, refusal)),
         }

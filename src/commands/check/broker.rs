@@ -245,11 +245,9 @@ fn loss(cause: &LossCause) -> Finding {
             format!("the broker closed the channel: {code} {text}"),
             "see the broker's log",
         ),
-        LossCause::Connection { reason } => Finding::failed(
-            CHECK,
-            format!("the connection was lost: {reason}"),
-            "see the broker's log",
-        ),
+        LossCause::ConnectionClosed { .. } | LossCause::Connection { .. } => {
+            Finding::failed(CHECK, cause.to_string(), "see the broker's log")
+        }
         LossCause::Silent { .. } => outcome(None),
     }
 }

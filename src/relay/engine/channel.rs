@@ -1,11 +1,13 @@
 //! One channel's task: publishes what it is given, reports what became of it.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::sync::mpsc;
+use tokio::time::sleep;
 
 use super::event::{Event, Events};
-use crate::broker::Channel;
+use crate::broker::{Channel, ChannelLost, LossCause};
 use crate::message::{Publication, RowId};
 use crate::relay::rules::ChannelNo;
 use crate::runtime::{Clock, Moment};
@@ -23,18 +25,24 @@ impl Batch {
     }
 }
 
-/// Runs until the channel is lost, or until the engine has nothing more to publish.
+/// Runs until the channel is lost, until it had nothing to do for `idle`, or until the engine has
+/// nothing more to publish.
 pub(super) async fn publish<C: Channel>(
     no: ChannelNo,
     mut channel: C,
     mut batches: mpsc::UnboundedReceiver<Batch>,
+    idle: Duration,
     events: Events,
 ) {
+    let mut under_way = 0;
     let mut lost = loop {
         tokio::select! {
             biased;
             judged = channel.judged() => match judged {
-                Ok(outcomes) => events.report(Event::Judged { no, outcomes }),
+                Ok(outcomes) => {
+                    under_way -= outcomes.len();
+                    events.report(Event::Judged { no, outcomes });
+                }
                 Err(lost) => break lost,
             },
             batch = batches.recv() => match batch {
@@ -43,9 +51,13 @@ pub(super) async fn publish<C: Channel>(
                     let ids = batch.ids().collect();
                     events.report(Event::Unsent { no, ids });
                 }
-                Some(batch) => channel.publish(batch.publications).await,
+                Some(batch) => {
+                    under_way += batch.publications.len();
+                    channel.publish(batch.publications).await;
+                }
                 None => return,
             },
+            () = sleep(idle), if under_way == 0 => break unused(),
         }
     };
     // What did not get out of the queue is as unknown as the rest, and comes after it.
@@ -54,4 +66,12 @@ pub(super) async fn publish<C: Channel>(
         lost.unknown.extend(batch.ids());
     }
     events.report(Event::ChannelLost { no, lost });
+}
+
+fn unused() -> ChannelLost {
+    let reason = "it was not needed any more".to_owned();
+    ChannelLost {
+        cause: LossCause::Connection { reason },
+        unknown: Vec::new(),
+    }
 }

@@ -22,7 +22,7 @@ const FAREWELL: Duration = Duration::from_secs(10);
 
 /// Runs until it is stopped.
 pub(super) async fn keep<B: Broker>(
-    broker: B,
+    broker: Arc<B>,
     channels: usize,
     mut questions: mpsc::UnboundedReceiver<String>,
     events: Events,
@@ -147,7 +147,7 @@ impl<L: Link> Connection<L> {
         let (batches, received) = mpsc::unbounded_channel();
         let events = self.events.clone();
         self.tasks.spawn(async move {
-            publish(no, channel, received, events).await;
+            publish(no, channel, received, Duration::MAX, events).await;
             no
         });
         self.events.report(Event::ChannelOpen { no, batches });

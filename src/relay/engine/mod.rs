@@ -5,6 +5,7 @@
 //! every failed connection is tried again with backoff and jitter, for ever.
 
 mod adjust;
+mod apart;
 mod backlog;
 mod channel;
 mod event;

@@ -1,7 +1,7 @@
 //! Tells the log of rows that were refused and of channels that were lost over them, a bounded
 //! number a minute: a million bad rows are one fault.
 
-use tracing::warn;
+use tracing::{debug, warn};
 
 use super::ration::Ration;
 use crate::broker::ChannelLost;
@@ -57,11 +57,14 @@ impl Refusals {
         self.channels.count(now);
     }
 
-    /// Names the channel, the cause and how many rows are in doubt.
+    /// Names the channel, the cause and how many rows are in doubt. One that ended with none has no
+    /// consequence.
     pub(super) fn tell_of_loss(&mut self, no: ChannelNo, lost: &ChannelLost, now: Moment) {
-        if self.channels.may_speak(now) {
-            let ChannelLost { cause, unknown } = lost;
-            let unknown = unknown.len();
+        let ChannelLost { cause, unknown } = lost;
+        let unknown = unknown.len();
+        if unknown == 0 {
+            debug!(channel = no.0, %cause, "a channel ended, with nothing under way");
+        } else if self.channels.may_speak(now) {
             warn!(channel = no.0, %cause, unknown, "a channel ended");
         }
     }

@@ -30,6 +30,13 @@ impl Attempts {
         Self::between(first, longest, longest)
     }
 
+    /// For the connection on which is tried what costs connections: it has to be made again and
+    /// again.
+    pub(super) fn apart() -> Self {
+        let (first, longest) = (Duration::from_millis(50), Duration::from_secs(2));
+        Self::between(first, longest, Duration::from_secs(5))
+    }
+
     fn between(first: Duration, longest: Duration, stable: Duration) -> Self {
         Self {
             policy: RetryPolicy::new(first, 2.0, longest, 0.3),

@@ -212,6 +212,9 @@ impl Engine {
         if self.flow.wants_reader(now) {
             self.outlets.nudge.notify_one();
         }
+        if self.flow.wants_connection() {
+            self.outlets.apart.notify_one();
+        }
     }
 
     fn hand_out(&mut self, publications: Vec<(ChannelNo, Vec<Arc<Publication>>)>, now: Moment) {

@@ -8,16 +8,16 @@ use tokio_util::task::TaskTracker;
 
 use super::event::Events;
 use super::herald::Herald;
-use super::observer::{Connections, Server};
+use super::observer::{Connections, Observer, Server};
 use super::pace::Pace;
 use super::run::Engine;
 use super::settler::Inbox;
 use super::tenure::Tenure;
 use super::tray::Tray;
 use super::upkeep::Upkeep;
-use super::{Relay, link, reader, settler};
+use super::{Relay, apart, link, reader, settler};
 use crate::broker::Broker;
-use crate::relay::rules::Request;
+use crate::relay::rules::{ChannelNo, Request};
 use crate::store::Store;
 
 /// Where decisions go.
@@ -25,23 +25,10 @@ pub(super) struct Outlets {
     pub(super) requests: mpsc::UnboundedSender<Request>,
     pub(super) settlements: Tray,
     pub(super) questions: mpsc::UnboundedSender<String>,
+    /// Calls the reader to its session.
     pub(super) nudge: Arc<Notify>,
-}
-
-impl Outlets {
-    fn new(
-        requests: mpsc::UnboundedSender<Request>,
-        settlements: Tray,
-        questions: mpsc::UnboundedSender<String>,
-        nudge: Arc<Notify>,
-    ) -> Self {
-        Self {
-            requests,
-            settlements,
-            questions,
-            nudge,
-        }
-    }
+    /// Calls for a connection apart.
+    pub(super) apart: Arc<Notify>,
 }
 
 impl<S: Store, B: Broker> Relay<S, B> {
@@ -62,7 +49,6 @@ impl<S: Store, B: Broker> Relay<S, B> {
         } = self;
         let (requests, asked) = mpsc::unbounded_channel();
         let (settlements, decided) = mpsc::unbounded_channel();
-        let (questions, put) = mpsc::unbounded_channel();
         let (orders, ordered) = mpsc::unbounded_channel();
         let inbox = Inbox {
             settlements: decided,
@@ -88,19 +74,48 @@ impl<S: Store, B: Broker> Relay<S, B> {
             Arc::clone(&observer),
             stop.clone(),
         ));
-        tasks.spawn(link::keep(
-            broker,
-            settings.limits.channels_to_open(),
-            put,
-            events.clone(),
-            Connections::new(Server::Broker, &observer),
-            stop.clone(),
-        ));
+        let sharing = settings.limits.channels_to_open();
+        let (questions, apart) = start_publishing(broker, sharing, &observer, tasks, events, stop);
         tasks.spawn(adjuster.forward(events.clone(), stop.clone()));
         tasks.close();
         let settlements = Tray::new(Pace::new(settings.limits.max_in_flight), settlements);
-        let outlets = Outlets::new(requests, settlements, questions, nudge);
+        let outlets = Outlets {
+            requests,
+            settlements,
+            questions,
+            nudge,
+            apart,
+        };
         let tenure = Tenure::new(&settings.identity, orders, reads);
         Engine::new(&settings, outlets, tenure, health, observer)
     }
+}
+
+/// Starts what talks to the broker. Returns where questions go, and what calls for a connection apart.
+fn start_publishing<B: Broker>(
+    broker: B,
+    sharing: usize,
+    observer: &Arc<dyn Observer>,
+    tasks: &TaskTracker,
+    events: &Events,
+    stop: &CancellationToken,
+) -> (mpsc::UnboundedSender<String>, Arc<Notify>) {
+    let (questions, put) = mpsc::unbounded_channel();
+    let (called, broker) = (Arc::new(Notify::new()), Arc::new(broker));
+    tasks.spawn(apart::stand_by(
+        Arc::clone(&broker),
+        ChannelNo(sharing),
+        Arc::clone(&called),
+        events.clone(),
+        stop.clone(),
+    ));
+    tasks.spawn(link::keep(
+        broker,
+        sharing,
+        put,
+        events.clone(),
+        Connections::new(Server::Broker, observer),
+        stop.clone(),
+    ));
+    (questions, called)
 }

@@ -9,6 +9,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::Duration;
 
 use super::Pause;
+use super::channels::Solitude;
 use super::lane::destination_hash;
 use crate::message::RowId;
 use crate::runtime::{Map, Moment};
@@ -40,8 +41,8 @@ pub(super) struct Closed {
     since: Moment,
     /// How long what lies behind it may refuse a row before the row is given up.
     patience: Duration,
-    /// Its last refusal cost a channel: the broker closed it, or no answer came at all.
-    costly: bool,
+    /// What its last refusal cost, if it did: the broker closed that, or no answer came at all.
+    cost: Option<Solitude>,
     /// Its patience is over, and the rows held back have been let come.
     expired: bool,
     /// The row that will knock, or is knocking.
@@ -51,6 +52,11 @@ pub(super) struct Closed {
 }
 
 impl Closed {
+    /// Does nobody knock or wait here?
+    fn is_deserted(&self) -> bool {
+        self.probe.is_none() && self.shelved_from.is_none()
+    }
+
     /// Is the patience with this row over: has it waited, and has the gate been closed, for so
     /// long? Then it may pass, and if it is refused again it is given up.
     fn gives_up(&self, row: Traveller) -> bool {
@@ -179,7 +185,7 @@ impl Gates {
             failures: 0,
             since: row.now,
             patience,
-            costly: false,
+            cost: None,
             expired: false,
             probe: Some(row.id),
             shelved_from: None,
@@ -191,28 +197,41 @@ impl Gates {
         if *closed.probe.get_or_insert(row.id) != row.id {
             return Refused::HeldBack;
         }
-        closed.costly = false;
+        closed.cost = None;
         closed.failures = closed.failures.saturating_add(1);
         closed.until = row.now + delay(closed.failures);
         Refused::KnockAgain(closed.until)
     }
 
-    /// The refusal just told cost a channel.
-    pub(super) fn was_costly(&mut self, gate: u64) {
+    /// The refusal just told cost this.
+    pub(super) fn has_cost(&mut self, gate: u64, cost: Solitude) {
         if let Some(closed) = self.closed.get_mut(&gate) {
-            closed.costly = true;
+            closed.cost = Some(cost);
         }
     }
 
-    /// Does this row knock where nobody answered, or where the channel was closed, so that it may
-    /// wait for long and take its channel with it?
-    pub(super) fn knocks_at_a_cost(&self, gates: [u64; 2], id: RowId) -> bool {
-        let mut closed = gates.iter().filter_map(|gate| self.closed.get(gate));
-        closed.any(|closed| closed.costly && closed.probe == Some(id))
+    /// If this row passes where nobody answered, or where a channel or the connection was closed,
+    /// so that it may wait for long and take that with it: what it may cost. Who passes because
+    /// patience is over may wait, but is not to cost everybody's connection.
+    pub(super) fn cost_of_passing(&self, gates: [u64; 2], id: RowId) -> Option<Solitude> {
+        let closed = gates.iter().filter_map(|gate| self.closed.get(gate));
+        let costs = |closed: &&Closed| {
+            closed.probe == Some(id) || closed.cost == Some(Solitude::Connection)
+        };
+        closed.filter(costs).filter_map(|closed| closed.cost).max()
     }
 
-    /// Gates whose patience has just run out: from where on rows are held back at them.
+    /// Is it closed?
+    pub(super) fn is_closed(&self, gate: u64) -> bool {
+        self.closed.contains_key(&gate)
+    }
+
+    /// Gates whose patience has just run out: from where on rows are held back at them. Those where
+    /// nobody came any more are forgotten.
     pub(super) fn expire(&mut self, now: Moment) -> Option<i64> {
+        let alive =
+            |closed: &Closed| !closed.is_deserted() || now.since(closed.since) < closed.patience;
+        self.closed.retain(|_, closed| alive(closed));
         let over =
             |closed: &&mut Closed| !closed.expired && now.since(closed.since) >= closed.patience;
         let mut from: Option<i64> = None;
@@ -240,7 +259,8 @@ impl Gates {
         }
     }
 
-    /// The row will not knock any more. Returns from where on another is to be found.
+    /// The row will not knock any more. Returns from where on another is to be found. A gate that
+    /// nobody waits at opens, unless whoever comes next might cost the connection that all share.
     pub(super) fn withdrew(&mut self, gates: [u64; 2], id: RowId) -> Option<i64> {
         let mut from: Option<i64> = None;
         for gate in gates {
@@ -251,7 +271,7 @@ impl Gates {
                 closed.probe = None;
                 if let Some(shelved) = closed.shelved_from.take() {
                     from = Some(from.map_or(shelved, |from| from.min(shelved)));
-                } else {
+                } else if closed.cost != Some(Solitude::Connection) {
                     self.closed.remove(&gate);
                 }
             }
@@ -264,8 +284,10 @@ impl Gates {
         self.closed.is_empty()
     }
 
+    /// How many are closed to somebody.
     pub(super) fn closed(&self) -> usize {
-        self.closed.len()
+        let closed = self.closed.values();
+        closed.filter(|closed| !closed.is_deserted()).count()
     }
 }
 
@@ -313,6 +335,26 @@ mod tests {
         let next = Moment::ORIGIN + SECOND;
         assert_eq!(gates.passage([1, 7], row(8, 0)), Passage::Probe(next));
         assert_eq!(gates.passage([1, 7], row(9, 0)), Passage::Shut);
+    }
+
+    #[test]
+    fn where_a_connection_was_lost_the_next_row_knocks_at_its_time_though_nobody_waited() {
+        let mut gates = Gates::default();
+        let next = Moment::ORIGIN + SECOND;
+        refuse(&mut gates, row(3, 0));
+        gates.has_cost(7, Solitude::Connection);
+        assert_eq!(gates.withdrew([1, 7], RowId(3)), None);
+        assert!(gates.is_closed(7));
+        assert_eq!(gates.closed(), 0, "to nobody");
+        assert_eq!(gates.passage([1, 7], row(8, 0)), Passage::Probe(next));
+        for id in [8, 9] {
+            let cost = gates.cost_of_passing([1, 7], RowId(id));
+            assert_eq!(cost, Some(Solitude::Connection), "whoever passes");
+        }
+        assert_eq!(gates.closed(), 1);
+        gates.withdrew([1, 7], RowId(8));
+        assert_eq!(gates.expire(row(8, 60).now), None);
+        assert!(!gates.is_closed(7), "nobody came for long");
     }
 
     #[test]

@@ -12,6 +12,9 @@ use super::super::places::Places;
 use super::super::ports::Port;
 use super::super::scratch::Scratch;
 
+/// The file that says which plugins are enabled.
+const PLUGINS: &str = "enabled_plugins";
+
 /// Ports, names and files of one broker.
 #[derive(Debug)]
 pub(super) struct Node {
@@ -31,7 +34,7 @@ impl Node {
         fs::write(&path, &cookie).expect("own folder");
         // Erlang refuses a cookie that others may read.
         fs::set_permissions(&path, fs::Permissions::from_mode(0o400)).expect("own file");
-        fs::write(folder.join("enabled_plugins"), "[].\n").expect("own folder");
+        fs::write(folder.join(PLUGINS), "[].\n").expect("own folder");
         let settings = format!(
             "listeners.tcp.1 = 127.0.0.1:{}\n\
              loopback_users = none\n\
@@ -50,6 +53,13 @@ impl Node {
             epmd: Port::take(),
             cookie,
         }
+    }
+
+    /// Names this plugin, and no other, in the file that says which are enabled; its path.
+    pub(super) fn enable(&self, plugin: &str) -> String {
+        let path = self.folder.join(PLUGINS);
+        fs::write(&path, format!("[{plugin}].\n")).expect("own folder");
+        path.to_str().expect("our own name").to_owned()
     }
 
     pub(super) fn start_epmd(&self) -> Leashed {
@@ -124,7 +134,7 @@ impl Node {
             ("RABBITMQ_ADVANCED_CONFIG_FILE", file("none")),
             ("RABBITMQ_GENERATED_CONFIG_DIR", file("config")),
             ("RABBITMQ_SCHEMA_DIR", file("schema")),
-            ("RABBITMQ_ENABLED_PLUGINS_FILE", file("enabled_plugins")),
+            ("RABBITMQ_ENABLED_PLUGINS_FILE", file(PLUGINS)),
             ("RABBITMQ_MNESIA_BASE", file("mnesia")),
             ("RABBITMQ_LOG_BASE", file("log")),
             ("RABBITMQ_PID_FILE", file("pid")),

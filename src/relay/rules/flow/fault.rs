@@ -31,9 +31,8 @@ pub(super) fn fault_of(code: u16, text: &str) -> Fault {
         403 if is_forbidden_topic(text) => Fault::Topic,
         // ACCESS_REFUSED, NOT_FOUND: permissions come back, exchanges get declared.
         403 | NOT_FOUND => Fault::Exchange,
-        // CONTENT_TOO_LARGE, PRECONDITION_FAILED, FRAME_ERROR, SYNTAX_ERROR, COMMAND_INVALID,
-        // NOT_IMPLEMENTED: it will be so next time.
-        311 | 406 | 501 | 502 | 503 | 540 => Fault::Row,
+        // CONTENT_TOO_LARGE, PRECONDITION_FAILED: it will be so next time.
+        311 | 406 => Fault::Row,
         _ => Fault::Destination,
     }
 }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::super::channels::Solitude;
 use super::super::gate::{Refused, Traveller};
 use super::super::ledger::{Fate, State};
 use super::super::{ChannelNo, Partition, SettleReport, Settlement, Ticket, Verdict};
@@ -73,7 +74,12 @@ impl Flow {
         match cause {
             LossCause::Closed { code, text } => match unknown.as_slice() {
                 [id] => self.blame(*id, code, &text, now),
-                _ => self.channels.suspect(unknown),
+                _ => self.channels.suspect(unknown, Solitude::Channel),
+            },
+            LossCause::ConnectionClosed { code, text } => match unknown.as_slice() {
+                // Nobody else's publication was on that connection.
+                [id] if self.channels.is_apart(channel) => self.convict(*id, code, &text, now),
+                _ => self.channels.suspect(unknown, Solitude::Connection),
             },
             LossCause::Silent { .. } => {
                 // The oldest is what nobody answered; the others had no time, or share its
@@ -85,7 +91,7 @@ impl Flow {
                     self.blame_silence(id, now);
                 }
             }
-            LossCause::Connection { .. } => self.send_again(unknown.into_iter()),
+            LossCause::Connection { .. } => self.send_again_as(channel, unknown),
         }
     }
 
@@ -96,7 +102,16 @@ impl Flow {
             self.ledger.set_state(*id, State::Ready);
         }
         self.forget_strangers(&mut ids);
-        self.send_again(ids.into_iter());
+        self.send_again_as(channel, ids);
+    }
+
+    /// As before: what was tried apart stays suspect.
+    fn send_again_as(&mut self, channel: ChannelNo, ids: Vec<RowId>) {
+        if self.channels.is_apart(channel) {
+            self.channels.suspect(ids, Solitude::Connection);
+        } else {
+            self.send_again(ids.into_iter());
+        }
     }
 
     /// These go next, in this order.
@@ -250,7 +265,7 @@ impl Flow {
         match self.gates.refused(gate, row, patience, delay) {
             Refused::KnockAgain(at) => {
                 if matches!(refusal, Refusal::Silent(_) | Refusal::Closed(_)) {
-                    self.gates.was_costly(gate);
+                    self.gates.has_cost(gate, Solitude::Channel);
                 }
                 let reason = reason.to_owned();
                 self.wait(id, now.until(at), Unfit { class, reason }, now);
@@ -313,6 +328,41 @@ impl Flow {
             }
             Fault::Row => self.charge(id, reason, now),
         }
+    }
+
+    /// This publication alone made the broker end its connection. Whether it is the row's fault or
+    /// its destination's nobody says: the row is charged, and the next row for that destination has
+    /// to show, in its time and apart from all others, whether it can be sent. Who was charged before
+    /// proves nothing against a destination that others have reached since.
+    fn convict(&mut self, id: RowId, code: u16, text: &str, now: Moment) {
+        let Some(entry) = self.ledger.get(id) else {
+            return;
+        };
+        let (gate, attempts) = (entry.destination, entry.attempts);
+        let row = Traveller {
+            id,
+            waiting_since: entry.waiting_since,
+            now,
+        };
+        let reason = format!(
+            "the broker closed the connection: {code} {text}; its log says over what: correct the row, \
+             or mend its destination"
+        );
+        if attempts == 0 || self.gates.is_closed(gate) {
+            let (retry, jitter) = (&self.limits.retry, &mut self.jitter);
+            let delay = |failures| retry.delay(failures, jitter);
+            let patience = self.limits.destination_after;
+            match self.gates.refused(gate, row, patience, delay) {
+                Refused::KnockAgain(_) => self.gates.has_cost(gate, Solitude::Connection),
+                Refused::HeldBack => {}
+                Refused::GivenUp => {
+                    let class = ReasonClass::DestinationRefused;
+                    self.quarantine(id, Unfit { class, reason });
+                    return;
+                }
+            }
+        }
+        self.charge(id, reason, now);
     }
 
     /// The row itself is at fault: an attempt is charged, and it waits or goes to quarantine.

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::super::channels::Solitude;
 use super::super::gate::{Passage, Traveller, exchange_gate};
 use super::super::ledger::{Content, Entry, State};
 use super::super::{ChannelNo, Fetched, Lane, Tenet, holds};
@@ -38,8 +39,8 @@ impl Flow {
             if !self.passes(id, now) || !self.has_exchange(id) || !self.has_body(id) {
                 continue;
             }
-            if self.goes_alone(id) {
-                self.channels.knock(id);
+            if let Some(solitude) = self.goes_alone(id) {
+                self.channels.knock(id, solitude);
                 continue;
             }
             let Some(channel) = self.channels.least_loaded() else {
@@ -64,14 +65,21 @@ impl Flow {
         }
     }
 
-    /// Has it, or has what lies behind its gate, cost a channel before? Then it takes nobody's
-    /// confirm with it but its own.
-    fn goes_alone(&self, id: RowId) -> bool {
-        let entry = self.ledger.get(id);
-        entry.is_some_and(|entry| {
-            let gates = [entry.exchange, entry.destination];
-            entry.attempts > 0 || self.gates.knocks_at_a_cost(gates, id)
-        })
+    /// Has it, or has what lies behind its gate, cost a channel or a connection before? Then it
+    /// takes nobody's confirm with it but its own. Of a charged row nobody remembers which it was.
+    fn goes_alone(&self, id: RowId) -> Option<Solitude> {
+        let entry = self.ledger.get(id)?;
+        if entry.attempts > 0 {
+            return Some(Solitude::Connection);
+        }
+        let gates = [entry.exchange, entry.destination];
+        self.gates.cost_of_passing(gates, id)
+    }
+
+    /// Is there something to be sent on a connection of its own, which is to be made for it?
+    #[must_use]
+    pub fn wants_connection(&self) -> bool {
+        self.linked && !self.draining && self.channels.wants_connection()
     }
 
     /// Exchanges that the broker is to be asked for.

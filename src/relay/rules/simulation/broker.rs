@@ -36,11 +36,13 @@ pub(super) struct Broker {
     pub(super) full: HashSet<String>,
     /// Routing keys whose queue takes messages and confirms none at the moment.
     pub(super) silent: HashSet<String>,
+    /// Routing keys behind which everything makes the broker close the connection at the moment.
+    pub(super) broken: HashSet<String>,
     /// What consumers got, in order.
     pub(super) delivered: Vec<RowId>,
 }
 
-/// One relay's connection to it.
+/// One relay's connection to it, and the one apart, which is the last wire's.
 pub(super) struct Connection {
     wires: Vec<Wire>,
     pub(super) linked: bool,
@@ -56,6 +58,11 @@ impl Connection {
 
     pub(super) fn channels(&self) -> usize {
         self.wires.len()
+    }
+
+    /// The channel that has a connection of its own.
+    pub(super) fn apart(&self) -> usize {
+        self.wires.len() - 1
     }
 
     pub(super) fn open(&mut self, no: usize) -> bool {
@@ -81,6 +88,11 @@ impl Connection {
         if key == "poison" {
             self.wires[no].sent.push_front(publication);
             return Some(self.close(no, 406));
+        }
+        // Of a mixed destination some rows cannot be read by an exchange, and the others can.
+        if broker.broken.contains(key) || key == "mixed" && id.0 % 3 == 0 {
+            self.wires[no].sent.push_front(publication);
+            return Some(self.fail(no));
         }
         if broker.silent.contains(key) {
             broker.delivered.push(id);
@@ -145,6 +157,19 @@ impl Connection {
         let later_confirmed = false;
         let cause = LossCause::Silent { later_confirmed };
         Some(ChannelLost { cause, unknown })
+    }
+
+    /// The broker closes the connection; its other channels report their losses themselves.
+    fn fail(&mut self, no: usize) -> ChannelLost {
+        let text = "INTERNAL_ERROR".to_owned();
+        let cause = LossCause::ConnectionClosed { code: 541, text };
+        let unknown = self.abandon(no);
+        ChannelLost { cause, unknown }
+    }
+
+    /// What becomes of another channel of a connection that the broker closed.
+    pub(super) fn fail_too(&mut self, no: usize) -> Option<ChannelLost> {
+        self.wires[no].open.then(|| self.fail(no))
     }
 
     fn close(&mut self, no: usize, code: u16) -> ChannelLost {

@@ -14,7 +14,7 @@ impl World {
         if self.calm {
             return;
         }
-        match dice.below(17) {
+        match dice.below(18) {
             0 => self.cut_link(no, dice),
             1 => self.crash(no, dice),
             2 if !self.nodes[no].stopped => self.nodes[no].lose_reader(),
@@ -31,6 +31,7 @@ impl World {
             12 | 13 => self.nodes[no].stopped = !self.nodes[no].stopped,
             14 => self.tell_to_stop(no),
             15 => self.decide(dice),
+            16 => toggle(&mut self.broker.broken, "broken"),
             _ => toggle(&mut self.broker.missing, "events"),
         }
     }

@@ -10,7 +10,7 @@ use super::broker::{Broker, Connection};
 use super::checks::Checks;
 use super::dice::Dice;
 use super::settling::{LEASE, Order, Settling};
-use crate::broker::ChannelLost;
+use crate::broker::{ChannelLost, LossCause};
 use crate::message::{RowId, Rules};
 use crate::relay::rules::{
     ChannelNo, Fetched, Flow, FlowLimits, Ownership, PartitionSet, Pause, Reading, Request,
@@ -81,7 +81,7 @@ impl Node {
             token,
             flow,
             ownership: Ownership::new(token, LEASE),
-            connection: Connection::new(CHANNELS + 1),
+            connection: Connection::new(CHANNELS + 2),
             errand: None,
             settling: None,
             to_settle: VecDeque::new(),
@@ -177,7 +177,26 @@ impl Node {
         for id in &lost.unknown {
             checks.doubt(*id);
         }
+        let shared = no != self.connection.apart();
+        let closed = shared && matches!(lost.cause, LossCause::ConnectionClosed { .. });
         self.flow.lost(ChannelNo(no), lost, now);
+        if closed {
+            self.lose_the_others(checks, now);
+            self.lose_link();
+        }
+    }
+
+    /// The connection was closed over what was sent on one channel of it.
+    fn lose_the_others(&mut self, checks: &mut Checks, now: Moment) {
+        for other in 0..self.connection.apart() {
+            let Some(lost) = self.connection.fail_too(other) else {
+                continue;
+            };
+            for id in &lost.unknown {
+                checks.doubt(*id);
+            }
+            self.flow.lost(ChannelNo(other), lost, now);
+        }
     }
 
     /// Confirms, returns and refusals arrive.
@@ -202,7 +221,8 @@ impl Node {
             self.flow.link_up(131_072);
         }
         let no = dice.below(self.connection.channels());
-        if self.connection.open(no) {
+        let wanted = no != self.connection.apart() || self.flow.wants_connection();
+        if wanted && self.connection.open(no) {
             self.flow.channel_open(ChannelNo(no));
         }
     }

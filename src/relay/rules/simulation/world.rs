@@ -207,6 +207,7 @@ impl World {
         self.broker.unbound.clear();
         self.broker.full.clear();
         self.broker.silent.clear();
+        self.broker.broken.clear();
         self.settle_down(dice, |world| world.unmarked() == 0);
         self.check_arrival("P1", &|_: &Written| true);
         assert_eq!(self.unmarked(), 0, "P1: rows arrived and were never marked");
@@ -251,7 +252,7 @@ impl World {
     /// Lets time pass in which every part does its work, until that is enough, or far too much
     /// time has passed.
     fn settle_down(&mut self, dice: &mut Dice, enough: impl Fn(&Self) -> bool) {
-        for round in 0..1500 {
+        for round in 0..3000 {
             for no in 0..self.nodes.len() {
                 self.nodes[no].reconnect(dice);
                 self.nodes[no].answer(&self.broker, self.now);

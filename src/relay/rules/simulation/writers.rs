@@ -44,18 +44,20 @@ impl World {
         dice: &mut Dice,
     ) -> (OutboxRow, Option<SystemTime>, Written) {
         let long = "k".repeat(300);
-        let (exchange, routing_key) = match dice.below(24) {
+        let (exchange, routing_key) = match dice.below(26) {
             0 => ("", long.as_str()),
             1 => ("", "poison"),
             2 => ("events", "nowhere"),
             3 => ("events", "full"),
             4 => ("absent", "x"),
             5 => ("events", "silent"),
+            24 => ("events", "mixed"),
+            25 => ("events", "broken"),
             6..=12 => ("events", "a"),
             13..=16 => ("events", "b"),
             _ => ("", "queue"),
         };
-        let troubled = matches!(routing_key, "nowhere" | "full" | "x" | "silent");
+        let troubled = matches!(routing_key, "nowhere" | "full" | "x" | "silent" | "broken");
         let size = if dice.once_in(8) {
             2_001 + dice.below(6_000)
         } else {
