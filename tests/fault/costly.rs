@@ -73,7 +73,7 @@ async fn a_row_that_ends_the_connection_is_quarantined_and_costs_the_others_one(
     let reason: String = scene
         .ask("SELECT concat_ws(' ', reason_class, attempts, reason) FROM outbox.quarantine")
         .await;
-    for said in ["refused 3", "541", "connection"] {
+    for said in ["refused 4", "541", "connection"] {
         assert!(reason.contains(said), "{said} is not in: {reason}");
     }
     one_connection_is_left(&rabbit).await;

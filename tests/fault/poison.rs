@@ -49,9 +49,9 @@ async fn a_row_that_the_broker_refuses_is_charged_and_its_neighbours_are_sent_at
     assert_eq!(tries, 3, "the fourth failure is the last");
     scene.drained().await;
     let reason: String = scene
-        .ask("SELECT concat_ws(' ', reason_class, reason) FROM outbox.quarantine")
+        .ask("SELECT concat_ws(' ', reason_class, attempts, reason) FROM outbox.quarantine")
         .await;
-    for said in ["refused", "406", "200002", "100000"] {
+    for said in ["refused 4", "406", "200002", "100000"] {
         assert!(reason.contains(said), "{said} is not in: {reason}");
     }
     relay.stop().await;

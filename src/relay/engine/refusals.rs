@@ -39,14 +39,9 @@ impl Refusals {
                     "a row waits"
                 );
             }
-            Verdict::Quarantine(unfit) => {
-                let class = unfit.class.as_str();
-                warn!(
-                    row,
-                    class,
-                    reason = unfit.reason,
-                    "a row goes to quarantine"
-                );
+            Verdict::Quarantine { why, .. } => {
+                let class = why.class.as_str();
+                warn!(row, class, reason = why.reason, "a row goes to quarantine");
             }
         }
     }

@@ -43,7 +43,12 @@ pub enum Verdict {
         error: String,
     },
     /// It can never be sent as it is: it moves to quarantine in one transaction.
-    Quarantine(Unfit),
+    Quarantine {
+        /// Charged attempts, the last one included.
+        attempts: u32,
+        /// Why.
+        why: Unfit,
+    },
 }
 
 impl Verdict {
@@ -52,7 +57,7 @@ impl Verdict {
     pub fn is_anybody_s(&self) -> bool {
         match self {
             Self::Sent(_) => true,
-            Self::RetryAt { .. } | Self::Quarantine(_) => false,
+            Self::RetryAt { .. } | Self::Quarantine { .. } => false,
         }
     }
 }

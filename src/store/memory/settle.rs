@@ -28,10 +28,10 @@ impl Table {
                 Some(row) if row.locked => report.locked.push(*ticket),
                 Some(row) => {
                     apply(row, verdict, now);
-                    if let Verdict::Quarantine(unfit) = verdict
+                    if let Verdict::Quarantine { why, .. } = verdict
                         && let Some(row) = self.rows.remove(&id.0)
                     {
-                        self.quarantined.insert(id.0, (row, unfit.clone()));
+                        self.quarantined.insert(id.0, (row, why.clone()));
                     }
                     report.written.push((*id, *ticket));
                 }
@@ -54,6 +54,9 @@ fn apply(row: &mut StoredRow, verdict: &Verdict, now: SystemTime) {
             row.last_error = Some(error.clone());
             row.row.attempts = *attempts;
         }
-        Verdict::Quarantine(unfit) => row.last_error = Some(unfit.to_string()),
+        Verdict::Quarantine { attempts, why } => {
+            row.last_error = Some(why.to_string());
+            row.row.attempts = *attempts;
+        }
     }
 }

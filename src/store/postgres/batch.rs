@@ -23,6 +23,7 @@ pub(super) struct Batch {
     pub(super) unfit_prints: Vec<Option<i64>>,
     /// Partitions.
     pub(super) unfit_in: Vec<i16>,
+    pub(super) unfit_attempts: Vec<i32>,
     pub(super) classes: Vec<&'static str>,
     pub(super) reasons: Vec<String>,
 }
@@ -48,17 +49,16 @@ impl Batch {
                     batch.retry_prints.push(print(settlement));
                     batch.retry_in.extend(partition);
                     batch.delays.push(delay.as_secs_f64());
-                    batch
-                        .attempts
-                        .push(i32::try_from(*attempts).unwrap_or(i32::MAX));
+                    batch.attempts.push(counted(*attempts));
                     batch.errors.push(storable(error));
                 }
-                Verdict::Quarantine(unfit) => {
+                Verdict::Quarantine { attempts, why } => {
                     batch.unfit.push(id);
                     batch.unfit_prints.push(print(settlement));
                     batch.unfit_in.extend(partition);
-                    batch.classes.push(unfit.class.as_str());
-                    batch.reasons.push(storable(&unfit.reason));
+                    batch.unfit_attempts.push(counted(*attempts));
+                    batch.classes.push(why.class.as_str());
+                    batch.reasons.push(storable(&why.reason));
                 }
             }
         }
@@ -81,6 +81,10 @@ fn latest(settlements: &[Settlement]) -> Vec<&Settlement> {
         .collect();
     let counts = |s: &&Settlement| !wait(s) || waits.get(&s.id) == Some(&s.ticket);
     settlements.iter().filter(counts).collect()
+}
+
+fn counted(attempts: u32) -> i32 {
+    i32::try_from(attempts).unwrap_or(i32::MAX)
 }
 
 /// `text` cannot hold U+0000.

@@ -144,8 +144,7 @@ const KEPT: &str = "id, message_id, exchange, routing_key, ordering_key, payload
      correlation_id, content_type, properties, available_at, created_at, attempts, retry_at, \
      last_error, sent_at, xid";
 
-/// $1 ids, $2 reason classes, $3 reasons, $4 this relay, $5 partitions, $6 attempts known in memory,
-/// $7 fingerprints.
+/// $1 ids, $2 reason classes, $3 reasons, $4 this relay, $5 partitions, $6 attempts, $7 fingerprints.
 /// Returns those moved, in one transaction.
 pub(super) fn quarantine(outbox: &Outbox, shape: &Shape) -> String {
     let (target, relation) = (own_target(outbox, shape, 4, 5, 7), outbox.quoted());

@@ -219,8 +219,6 @@ impl PgSettler {
         if batch.unfit.is_empty() {
             return Ok(Set::default());
         }
-        let counted = |id: &i64| self.waits.as_ref().map_or(0, |waits| waits.attempts(*id));
-        let attempts: Vec<i32> = batch.unfit.iter().map(counted).collect();
         self.run(
             &self.statements.quarantine,
             &[
@@ -229,7 +227,7 @@ impl PgSettler {
                 &batch.reasons,
                 &self.token,
                 &batch.unfit_in,
-                &attempts,
+                &batch.unfit_attempts,
                 &batch.unfit_prints,
             ],
         )
@@ -268,7 +266,7 @@ impl Settler for PgSettler {
         let written = |settlement: &&Settlement| match settlement.verdict {
             Verdict::Sent(_) => sent.contains(&settlement.id.0),
             Verdict::RetryAt { .. } => retried.contains(&settlement.id.0),
-            Verdict::Quarantine(_) => moved.contains(&settlement.id.0),
+            Verdict::Quarantine { .. } => moved.contains(&settlement.id.0),
         };
         let name = |settlement: &Settlement| (settlement.id, settlement.ticket);
         let (done, rest): (Vec<&Settlement>, Vec<&Settlement>) = batch.iter().partition(written);

@@ -35,10 +35,6 @@ impl Waits {
         }
     }
 
-    pub(super) fn attempts(&self, id: i64) -> i32 {
-        self.lock().get(&id).map_or(0, |(attempts, _)| *attempts)
-    }
-
     pub(super) fn listed(&self) -> Listed {
         let mut listed = Listed::default();
         for (id, (attempts, retry_at)) in self.lock().iter() {
@@ -61,7 +57,6 @@ mod tests {
         waits.note(7, 1, at);
         waits.note(7, 2, at);
         waits.note(8, 1, at);
-        assert_eq!((waits.attempts(7), waits.attempts(9)), (2, 0));
         waits.forget([8, 9].into_iter());
         let listed = waits.listed();
         assert_eq!((listed.ids, listed.attempts), (vec![7], vec![2]));

@@ -72,10 +72,13 @@ pub fn quarantine(id: RowId, ticket: u64, reason: &str) -> Settlement {
         partition: Partition(0),
         fingerprint: None,
         ticket: Ticket(ticket),
-        verdict: Verdict::Quarantine(Unfit {
-            class: ReasonClass::TooLarge,
-            reason: reason.to_owned(),
-        }),
+        verdict: Verdict::Quarantine {
+            attempts: 0,
+            why: Unfit {
+                class: ReasonClass::TooLarge,
+                reason: reason.to_owned(),
+            },
+        },
     }
 }
 

@@ -280,8 +280,9 @@ impl Flow {
     }
 
     /// The row can never be sent as it is.
-    pub(super) fn quarantine(&mut self, id: RowId, unfit: Unfit) {
-        let ticket = self.settle(id, Verdict::Quarantine(unfit));
+    pub(super) fn quarantine(&mut self, id: RowId, why: Unfit) {
+        let attempts = self.ledger.get(id).map_or(0, |entry| entry.attempts);
+        let ticket = self.settle(id, Verdict::Quarantine { attempts, why });
         self.ledger.decide(id, ticket, Fate::Condemned);
         if let Some(entry) = self.ledger.get(id) {
             self.withdraw([entry.exchange, entry.destination], id);
