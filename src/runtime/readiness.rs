@@ -1,8 +1,8 @@
 //! Is the relay ready? A pure rule over what the engine last said.
 //!
 //! Ready means that due rows make progress, or that there is nothing for this relay to do. A
-//! stand-by and a paused relay are ready as long as they could take up work from the database;
-//! neither needs the broker.
+//! stand-by is ready as long as it could take up work, for which it needs both servers; a paused relay
+//! does not need the broker.
 
 use std::time::Duration;
 
@@ -74,14 +74,16 @@ fn database(database: &Database) -> Component {
 }
 
 fn broker(broker: &Broker, role: &Role) -> Component {
-    let needed = match role {
-        Role::Active | Role::Draining => true,
-        Role::StandBy | Role::Paused(_) => false,
+    // A stand-by may take over at any moment; a broker that blocks is reached.
+    let (does_without, bears_a_block) = match role {
+        Role::Active | Role::Draining => (false, false),
+        Role::StandBy => (false, true),
+        Role::Paused(_) => (true, true),
     };
     match broker {
         Broker::Connected => Component::new(true, "connected", ""),
-        Broker::Blocked(reason) => Component::new(!needed, "blocked", reason),
-        Broker::Disconnected(reason) => Component::new(!needed, "disconnected", reason),
+        Broker::Blocked(reason) => Component::new(bears_a_block, "blocked", reason),
+        Broker::Disconnected(reason) => Component::new(does_without, "disconnected", reason),
     }
 }
 
@@ -101,7 +103,11 @@ fn progress(condition: &Condition, now: Moment) -> Component {
             return Component::new(false, "unknown", reason);
         }
         Role::StandBy => {
-            return Component::new(true, "stand_by", "other relays hold all partitions");
+            return Component::new(
+                true,
+                "stand_by",
+                "other relays hold all partitions, or one that is gone does until its lease ends",
+            );
         }
         Role::Paused(reason) => return Component::new(true, "paused", reason),
         Role::Active => {}
@@ -307,15 +313,23 @@ mod tests {
     }
 
     #[test]
-    fn a_stand_by_and_a_paused_relay_are_ready_without_broker_and_progress() {
-        for role in [Role::StandBy, Role::Paused("ann: deploy".to_owned())] {
+    fn a_paused_relay_is_ready_without_broker_and_progress_and_a_stand_by_without_progress() {
+        let down = Broker::Disconnected("down".to_owned());
+        let low = Broker::Blocked("low on memory".to_owned());
+        let paused = Role::Paused("ann: deploy".to_owned());
+        for (role, broker, to_blame) in [
+            (paused.clone(), down.clone(), vec![]),
+            (paused, low.clone(), vec![]),
+            (Role::StandBy, low, vec![]),
+            (Role::StandBy, down, vec!["broker"]),
+        ] {
             let condition = Condition {
                 role,
-                broker: Broker::Disconnected("down".to_owned()),
+                broker,
                 due: Due::Since(at(0)),
                 ..well()
             };
-            assert!(blamed(&condition, at(10_000)).is_empty());
+            assert_eq!(blamed(&condition, at(10_000)), to_blame);
         }
     }
 
