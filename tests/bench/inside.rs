@@ -191,7 +191,7 @@ impl Observer for Counter {
             .sum::<Duration>();
         let delivered = landings
             .iter()
-            .filter(|landing| landing.since_written.is_some());
+            .filter(|landing| landing.since_due.is_some());
         let delivered = delivered.count() as u64;
         if delivered > 0 {
             seen.last = Some(Clock.now());

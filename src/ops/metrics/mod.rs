@@ -36,7 +36,7 @@ use table::Table;
 const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// From half a millisecond to an hour: a backlog's rows are old when they are confirmed.
-const SINCE_WRITTEN: [f64; 19] = [
+const SINCE_DUE: [f64; 19] = [
     0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0,
     60.0, 300.0, 900.0, 3600.0,
 ];
@@ -63,7 +63,7 @@ pub struct Metrics {
     retries: Family<Label, Counter>,
     reconnects: Family<Label, Counter>,
     leases_lost: Counter,
-    since_written: Histogram,
+    since_due: Histogram,
     confirm: Histogram,
     poll: Histogram,
     settle: Histogram,
@@ -91,7 +91,7 @@ impl Metrics {
             retries: Family::default(),
             reconnects: Family::default(),
             leases_lost: Counter::default(),
-            since_written: Histogram::new(SINCE_WRITTEN),
+            since_due: Histogram::new(SINCE_DUE),
             confirm: Histogram::new(ANSWER),
             poll: Histogram::new(ANSWER),
             settle: Histogram::new(ANSWER),
@@ -175,8 +175,8 @@ impl Metrics {
         for (name, help, histogram) in [
             (
                 "commit_to_confirm_duration_seconds",
-                "From a row's created_at, which includes the rest of the writer's transaction, to the broker's confirm",
-                &self.since_written,
+                "From when a row was written, which includes the rest of the writer's transaction, or fell due, to the broker's confirm",
+                &self.since_due,
             ),
             (
                 "confirm_duration_seconds",
@@ -303,9 +303,9 @@ impl Observer for Metrics {
                 Fate::Unknown => {}
             }
         }
-        let confirmed = landings.iter().filter_map(|landing| landing.since_written);
-        for since_written in confirmed.clone() {
-            self.since_written.observe(since_written.as_secs_f64());
+        let confirmed = landings.iter().filter_map(|landing| landing.since_due);
+        for since_due in confirmed.clone() {
+            self.since_due.observe(since_due.as_secs_f64());
         }
         if confirmed.count() > 0 {
             let now = self.clock.wall().duration_since(UNIX_EPOCH);

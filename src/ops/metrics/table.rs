@@ -15,8 +15,9 @@ use crate::runtime::{Clock, Moment};
 use crate::store::Measures;
 use crate::store::measures::PinKind;
 
-/// Older measures are of a database that cannot be asked any more: what waits grows older.
-const FRESH: Duration = Duration::from_secs(60);
+/// Where rows are due it is measured every five seconds. Older measures are of a database that cannot
+/// be asked any more: what waits grows older.
+const FRESH: Duration = Duration::from_secs(15);
 
 /// Exchanges whose pauses are told by name.
 const PAUSES: usize = 100;
@@ -240,7 +241,7 @@ mod tests {
     #[test]
     fn what_waits_grows_older_while_the_database_cannot_be_asked() {
         let measured = measured(Vec::new());
-        assert_eq!(measured.oldest(at(1060)).as_secs(), 5);
+        assert_eq!(measured.oldest(at(1015)).as_secs(), 5);
         assert_eq!(measured.oldest(at(1600)).as_secs(), 605);
     }
 

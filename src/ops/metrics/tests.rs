@@ -17,7 +17,7 @@ pub(super) fn landing(exchange: &str, fate: Fate) -> Landing<'_> {
         exchange,
         fate,
         took: second,
-        since_written: (fate == Fate::Confirmed).then_some(second),
+        since_due: (fate == Fate::Confirmed).then_some(second),
     }
 }
 

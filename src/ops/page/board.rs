@@ -124,8 +124,8 @@ impl Observer for Board {
         for landing in landings {
             let place = Fate::ALL.iter().position(|one| *one == landing.fate);
             seen.fates[place.unwrap_or_default()] += 1;
-            if let Some(since_written) = landing.since_written {
-                seen.history.confirmed(since_written);
+            if let Some(since_due) = landing.since_due {
+                seen.history.confirmed(since_due);
                 seen.last_confirm = Some(now);
             }
         }

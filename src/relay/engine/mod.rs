@@ -8,6 +8,7 @@ mod adjust;
 mod apart;
 mod backlog;
 mod channel;
+mod end;
 mod event;
 mod flights;
 mod herald;
@@ -40,9 +41,9 @@ use crate::runtime::Health;
 use crate::store::Store;
 
 pub use adjust::Adjuster;
+pub use end::{Ended, Mode};
 pub use herald::{HEARTBEAT, Identity};
 pub use observer::{Fate, Landing, Observer, Server};
-pub use run::{Ended, Mode};
 
 /// What an engine is told at its start.
 #[derive(Clone, Debug)]

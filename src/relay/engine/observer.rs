@@ -47,8 +47,8 @@ pub struct Landing<'a> {
     pub fate: Fate,
     /// Since it was handed to a channel.
     pub took: Duration,
-    /// Since its row was written, by two machines' clocks, if it was routed and confirmed.
-    pub since_written: Option<Duration>,
+    /// Since its row was written or fell due, if it was routed and confirmed.
+    pub since_due: Option<Duration>,
 }
 
 /// A server that is connected to.

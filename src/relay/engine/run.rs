@@ -11,6 +11,7 @@ use tracing::{info, warn};
 
 use super::backlog::backlog;
 use super::channel::Batch;
+use super::end::{Ended, Mode};
 use super::event::{Event, Events, tell};
 use super::flights::Flights;
 use super::obedience::Obedience;
@@ -23,8 +24,7 @@ use super::{Relay, Settings};
 use crate::broker::{Broker, ChannelLost};
 use crate::message::{Publication, RowId};
 use crate::relay::rules::{
-    ChannelNo, Flow, Leases, Partition, PartitionSet, Reading, SettleReport, Settlement, Standing,
-    Verdict,
+    ChannelNo, Flow, Leases, Partition, Reading, SettleReport, Settlement, Standing, Verdict,
 };
 use crate::runtime::condition::{Broker as BrokerHealth, Role};
 use crate::runtime::{Clock, Health, Jitter, Moment};
@@ -32,24 +32,6 @@ use crate::store::{Store, StoreError};
 
 /// Events taken in before the next decisions.
 const EVENTS: usize = 256;
-
-/// When the engine ends by itself.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mode {
-    /// Never: only when it is told to drain.
-    Forever,
-    /// When nothing that is due is left.
-    UntilEmpty,
-}
-
-/// How a run ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ended {
-    /// Everything that was under way was confirmed and marked.
-    Drained,
-    /// The grace period was over first: so many rows stay pending and may be sent once more.
-    GraceOver(usize),
-}
 
 impl<S: Store, B: Broker> Relay<S, B> {
     /// Runs until `drain` is cancelled and the drain is over, or, with [`Mode::UntilEmpty`],
@@ -220,7 +202,8 @@ impl Engine {
     fn hand_out(&mut self, publications: Vec<(ChannelNo, Vec<Arc<Publication>>)>, now: Moment) {
         let fence = self.flow.fence();
         for (no, publications) in publications {
-            self.flights.take_off(&publications, now);
+            let due = |id| self.flow.due_since(id).unwrap_or(now);
+            self.flights.take_off(&publications, due, now);
             let batch = Batch {
                 publications,
                 fence,
@@ -275,7 +258,7 @@ impl Engine {
                 self.flow.unsent(no, ids);
             }
             Event::Judged { no, outcomes } => {
-                if self.flights.land(&outcomes, now, Clock.wall()) {
+                if self.flights.land(&outcomes, now) {
                     self.health.confirmed(now);
                 }
                 self.flow.judged(no, outcomes, now);
@@ -325,15 +308,17 @@ impl Engine {
         self.tell_of_partitions(now);
     }
 
-    /// What is certainly held: nothing from when the leases may be over.
+    /// What is certainly held: nothing from when the leases may be over. Who spoke for the outbox goes
+    /// on until it is seen that another does: perhaps nobody can ask the database.
     fn tell_of_partitions(&self, now: Moment) {
-        let held = if now < self.flow.fence() {
-            self.flow.owned()
+        let owned = self.flow.owned();
+        let number = if now < self.flow.fence() {
+            owned.len()
         } else {
-            PartitionSet::NONE
+            0
         };
-        let number = u16::try_from(held.len()).unwrap_or(u16::MAX);
-        self.health.partitions(number, held.contains(Partition(0)));
+        let number = u16::try_from(number).unwrap_or(u16::MAX);
+        self.health.partitions(number, owned.contains(Partition(0)));
     }
 
     /// Nothing that is due is left, as far as it is this relay's to send.

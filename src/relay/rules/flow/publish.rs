@@ -53,6 +53,12 @@ impl Flow {
         batches
     }
 
+    /// Since when the row, which is in memory, could have been sent.
+    #[must_use]
+    pub fn due_since(&self, id: RowId) -> Option<Moment> {
+        self.ledger.get(id).map(|entry| entry.waiting_since)
+    }
+
     /// Sends the next row that is to go alone.
     fn send_alone(&mut self, now: Moment, batches: &mut Batches) {
         while let Some((channel, id)) = self.channels.next_alone() {
