@@ -12,7 +12,7 @@ use super::channel::publish;
 use super::event::{Event, Events};
 use super::news::News;
 use super::observer::Connections;
-use super::retry::{Attempts, pause};
+use super::retry::{Attempts, in_ms, pause};
 use crate::broker::{Broker, BrokerError, Link, LinkState};
 use crate::relay::rules::ChannelNo;
 use crate::runtime::Clock;
@@ -60,7 +60,7 @@ pub(super) async fn keep<B: Broker>(
         if news.is_failure_news(&reason, Clock.now()) {
             warn!(
                 reason,
-                retry_in_ms = delay.as_millis(),
+                retry_in_ms = in_ms(delay),
                 "no connection to the broker"
             );
         }

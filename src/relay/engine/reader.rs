@@ -11,7 +11,7 @@ use tracing::{debug, info, warn};
 use super::event::{Event, Events};
 use super::news::News;
 use super::observer::Connections;
-use super::retry::{Attempts, pause};
+use super::retry::{Attempts, in_ms, pause};
 use crate::relay::rules::Request;
 use crate::runtime::Clock;
 use crate::store::{Reader, Store, StoreError};
@@ -65,7 +65,7 @@ pub(super) async fn read<S: Store>(
         };
         let delay = attempts.failed();
         if news.is_failure_news(&error.to_string(), Clock.now()) {
-            warn!(%error, retry_in_ms = delay.as_millis(), "cannot read from the database");
+            warn!(%error, retry_in_ms = in_ms(delay), "cannot read from the database");
         }
         events.report(Event::ReaderLost(error));
         if !pause(delay, &stop).await {

@@ -4,6 +4,7 @@
 use tracing::{debug, warn};
 
 use super::ration::Ration;
+use super::retry::in_ms;
 use crate::broker::ChannelLost;
 use crate::relay::rules::{ChannelNo, Settlement, Verdict};
 use crate::runtime::Moment;
@@ -34,7 +35,7 @@ impl Refusals {
             Verdict::RetryAt { delay, error, .. } => {
                 warn!(
                     row,
-                    retry_in_ms = delay.as_millis(),
+                    retry_in_ms = in_ms(*delay),
                     reason = error,
                     "a row waits"
                 );
@@ -56,11 +57,14 @@ impl Refusals {
     /// consequence.
     pub(super) fn tell_of_loss(&mut self, no: ChannelNo, lost: &ChannelLost, now: Moment) {
         let ChannelLost { cause, unknown } = lost;
-        let unknown = unknown.len();
+        let (cause, unknown) = (cause.to_string(), unknown.len());
         if unknown == 0 {
-            debug!(channel = no.0, %cause, "a channel ended, with nothing under way");
+            debug!(
+                channel = no.0,
+                cause, "a channel ended, with nothing under way"
+            );
         } else if self.channels.may_speak(now) {
-            warn!(channel = no.0, %cause, unknown, "a channel ended");
+            warn!(channel = no.0, cause, unknown, "a channel ended");
         }
     }
 }

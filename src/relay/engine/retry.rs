@@ -62,6 +62,11 @@ impl Attempts {
     }
 }
 
+/// For the log, whose numbers are 64 bits wide.
+pub(super) fn in_ms(delay: Duration) -> u64 {
+    u64::try_from(delay.as_millis()).unwrap_or(u64::MAX)
+}
+
 /// Waits, unless it is time to stop. False if it is.
 pub(super) async fn pause(delay: Duration, stop: &CancellationToken) -> bool {
     stop.run_until_cancelled(tokio::time::sleep(delay))

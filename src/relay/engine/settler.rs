@@ -19,7 +19,7 @@ use super::herald::Herald;
 use super::news::News;
 use super::observer::{Connections, Observer, Server};
 use super::obstacles::Obstacles;
-use super::retry::{Attempts, pause};
+use super::retry::{Attempts, in_ms, pause};
 use super::rhythm::{self, Outcome, Rhythm};
 use super::upkeep::Upkeep;
 use crate::relay::rules::{PartitionSet, Settlement, Take, Ticket};
@@ -110,7 +110,7 @@ pub(super) async fn settle<S: Store>(
         };
         let delay = attempts.failed();
         if news.is_failure_news(&error.to_string(), Clock.now()) {
-            warn!(%error, retry_in_ms = delay.as_millis(), "cannot settle in the database");
+            warn!(%error, retry_in_ms = in_ms(delay), "cannot settle in the database");
         }
         events.report(Event::SettlerLost(error));
         if !pause(delay, &stop).await {

@@ -16,7 +16,7 @@ use super::repetition::Repetition;
 use super::row::{Line, PAYLOAD, get};
 use super::session::{Session, ended};
 use super::shape::Shape;
-use super::sqlstate::store_error;
+use super::sqlstate::{rows_error, store_error};
 use super::values::{PayloadBytes, content_type};
 use super::waits::Waits;
 use crate::config::Successors;
@@ -241,7 +241,7 @@ pub(super) async fn within<T>(
     work: impl Future<Output = Result<T, tokio_postgres::Error>>,
 ) -> Result<T, StoreError> {
     match tokio::time::timeout(deadline, work).await {
-        Ok(answer) => answer.map_err(|error| store_error(doing, &error)),
+        Ok(answer) => answer.map_err(|error| rows_error(doing, &error)),
         Err(_) => {
             let reason = format!("no answer within {} s", deadline.as_secs());
             Err(StoreError::Unreachable(Fault::new(doing, reason)))

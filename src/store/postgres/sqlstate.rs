@@ -29,6 +29,24 @@ pub fn store_error(doing: impl Into<String>, error: &Error) -> StoreError {
     }
 }
 
+/// The same of a statement over rows. What a function of the application raises (class P0), and what
+/// is said of a value that does not fit (class 22), may quote a row: of those only the kind is told.
+#[must_use]
+pub fn rows_error(doing: impl Into<String>, error: &Error) -> StoreError {
+    const QUOTING: [&str; 2] = ["P0", "22"];
+    match error.as_db_error() {
+        Some(answer)
+            if QUOTING
+                .iter()
+                .any(|class| answer.code().code().starts_with(class)) =>
+        {
+            let words = "the server's words may quote a row and are in its own log";
+            StoreError::from_sqlstate(answer.code().code(), doing, words)
+        }
+        Some(_) | None => store_error(doing, error),
+    }
+}
+
 /// The server's primary message and hint, without row values.
 fn said(answer: &DbError) -> String {
     let message = shortened(answer.message());
