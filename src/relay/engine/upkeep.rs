@@ -3,6 +3,7 @@
 use tracing::{debug, warn};
 
 use super::observer::Observer;
+use super::ration::Ration;
 use crate::relay::rules::{Stretch, Walk};
 use crate::runtime::{Clock, Moment};
 use crate::store::{Settler, StoreError};
@@ -12,6 +13,8 @@ pub(super) struct Upkeep {
     walk: Walk,
     /// Sweeping is refused; told once.
     refused: bool,
+    /// Rows that cannot be removed.
+    rows: Ration,
 }
 
 impl Upkeep {
@@ -19,6 +22,7 @@ impl Upkeep {
         Self {
             walk: Walk::new(retention),
             refused: false,
+            rows: Ration::new("more sent rows cannot be removed"),
         }
     }
 
@@ -40,6 +44,7 @@ impl Upkeep {
         let stretch = self.walk.stretch(begun);
         let swept = settler.sweep(stretch).await;
         let now = Clock.now();
+        self.rows.count(now);
         match swept {
             Ok(swept) => {
                 self.refused = false;
@@ -52,6 +57,12 @@ impl Upkeep {
                 self.walk.failed(now);
                 return Err(error);
             }
+            Err(
+                error @ (StoreError::Other(_) | StoreError::TimedOut(_) | StoreError::Retryable(_)),
+            ) => {
+                let passed = self.walk.refused(stretch, now.since(begun), now);
+                self.tell(passed, &error, now);
+            }
             Err(error) => {
                 self.walk.failed(now);
                 if !self.refused {
@@ -61,5 +72,22 @@ impl Upkeep {
             }
         }
         Ok(())
+    }
+
+    /// Names the row, if one is left over. A foreign key or a trigger on the outbox refuses its
+    /// removal, or makes it too slow to be waited for.
+    fn tell(&mut self, row: Option<i64>, error: &StoreError, now: Moment) {
+        let Some(row) = row else {
+            debug!(%error, "sent rows cannot be removed together");
+            return;
+        };
+        if self.rows.may_speak(now) {
+            warn!(
+                row,
+                %error,
+                "a sent row cannot be removed; it is kept, and others are removed: see what refers to \
+                 the outbox by a foreign key (is it indexed?) and which triggers it has"
+            );
+        }
     }
 }

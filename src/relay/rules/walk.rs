@@ -3,6 +3,9 @@
 //! A walk goes up from the low end, stretch by stretch, and remembers where it ended, so that
 //! what was removed before is not met again. It stops at the first sent rows that are still
 //! young. Now and then it begins at the bottom, for rows that were pending when it passed.
+//!
+//! What cannot be removed, because a foreign key or a trigger of the application refuses it or makes it
+//! slow, is closed in on by ever shorter stretches, until one row is left over, and passed.
 //! Removes nothing itself.
 
 use std::time::Duration;
@@ -18,8 +21,11 @@ pub const SWEEP_ROWS: usize = 1000;
 const SLOW: Duration = Duration::from_millis(20);
 const QUICK: Duration = Duration::from_millis(5);
 
-/// Ids of a stretch, at the least.
-const SHORTEST: i64 = 1000;
+/// Ids of a stretch to begin with.
+const USUAL: i64 = 1000;
+
+/// So many refusals, each an error in the server's log, and the walk rests.
+const REFUSALS: u32 = 20;
 
 /// Sweeping takes at most one part in so many of the session's time.
 const SHARE: u32 = 10;
@@ -69,6 +75,10 @@ pub struct Walk {
     span: i64,
     due: Moment,
     anew: Moment,
+    /// Since the last rest.
+    refusals: u32,
+    /// Since the last rest: was anything removed?
+    removed: bool,
 }
 
 impl Walk {
@@ -79,9 +89,11 @@ impl Walk {
             retention,
             after: 0,
             met: 0,
-            span: SHORTEST,
+            span: USUAL,
             due: Moment::ORIGIN,
             anew: Moment::ORIGIN,
+            refusals: 0,
+            removed: false,
         }
     }
 
@@ -109,12 +121,13 @@ impl Walk {
     pub fn swept(&mut self, stretch: Stretch, swept: &Swept, took: Duration, now: Moment) {
         let full = swept.looked >= SWEEP_ROWS;
         if took > SLOW || full {
-            self.span = (self.span / 2).max(SHORTEST);
+            self.span = (self.span / 2).max(1);
         } else if took < QUICK {
             self.span = self.span.saturating_mul(4);
         }
         self.met = swept.last.map_or(self.met, |last| last.max(self.met));
         self.due = now + took * SHARE;
+        self.removed |= swept.removed > 0;
         if swept.held > 0 {
             self.anew = self.anew.min(now + ANEW[0]);
         }
@@ -131,16 +144,38 @@ impl Walk {
         }
     }
 
-    /// The stretch could not be swept.
+    /// Over some row of the stretch its removal was refused, or took too long, which took so long until
+    /// `now`: the next stretch is much shorter. Returns the row if it was the only one; it is passed.
+    pub fn refused(&mut self, stretch: Stretch, took: Duration, now: Moment) -> Option<i64> {
+        let length = stretch.up_to.saturating_sub(stretch.after);
+        self.span = (length.min(USUAL) / 4).max(1);
+        self.due = now + took * SHARE;
+        self.refusals += 1;
+        let row = (length <= 1).then_some(stretch.up_to);
+        if let Some(id) = row {
+            (self.after, self.met) = (id, self.met.max(id));
+        }
+        if self.refusals >= REFUSALS {
+            let gets_on = self.removed;
+            self.rest(now);
+            if gets_on {
+                self.due = now + PAUSE[0];
+            }
+        }
+        row
+    }
+
+    /// The stretch could not be swept, whatever is in it.
     pub fn failed(&mut self, now: Moment) {
-        self.span = SHORTEST;
+        self.span = USUAL;
         self.rest(now);
     }
 
     fn rest(&mut self, now: Moment) {
         let [shortest, longest] = PAUSE;
         self.due = now + (self.retention / 20).clamp(shortest, longest);
-        self.span = self.span.min(SHORTEST * 16);
+        self.span = self.span.min(USUAL * 16);
+        (self.refusals, self.removed) = (0, false);
     }
 }
 
@@ -161,12 +196,16 @@ mod tests {
         Pending,
         Young,
         Old,
+        /// Old, and something refuses its removal.
+        Referred,
     }
 
     struct Table {
         rows: std::collections::BTreeMap<i64, Row>,
         now: Moment,
         statements: usize,
+        /// Named as what cannot be removed.
+        passed: Vec<i64>,
     }
 
     impl Table {
@@ -176,13 +215,18 @@ mod tests {
                 rows,
                 now,
                 statements: 0,
+                passed: Vec::new(),
             }
         }
 
-        fn sweep(&mut self, stretch: Stretch) -> Swept {
+        /// `None` if it is refused.
+        fn sweep(&mut self, stretch: Stretch) -> Option<Swept> {
             self.statements += 1;
             let range = stretch.after.saturating_add(1)..=stretch.up_to;
             let looked: Vec<_> = self.rows.range(range).take(SWEEP_ROWS).collect();
+            if looked.iter().any(|(_, row)| **row == Row::Referred) {
+                return None;
+            }
             let mut swept = Swept {
                 looked: looked.len(),
                 last: looked.last().map(|(id, _)| **id),
@@ -197,7 +241,7 @@ mod tests {
                 .collect();
             swept.removed = old.len();
             self.rows.retain(|id, _| !old.contains(id));
-            swept
+            Some(swept)
         }
 
         /// Walks until it rests.
@@ -207,7 +251,12 @@ mod tests {
                 let stretch = walk.stretch(self.now);
                 let swept = self.sweep(stretch);
                 self.now = self.now + INSTANT;
-                walk.swept(stretch, &swept, INSTANT, self.now);
+                match swept {
+                    Some(swept) => walk.swept(stretch, &swept, INSTANT, self.now),
+                    None => {
+                        self.passed.extend(walk.refused(stretch, INSTANT, self.now));
+                    }
+                }
                 if walk.due_at() >= self.now + PAUSE[0] {
                     return;
                 }
@@ -280,6 +329,59 @@ mod tests {
     }
 
     #[test]
+    fn rows_that_cannot_be_removed_are_named_and_hold_back_no_other() {
+        let rows = each(1..=5_000, Row::Old)
+            .chain(each([700, 701, 4_000], Row::Referred))
+            .chain(each(5_001..=5_010, Row::Young));
+        let (mut table, mut walk) = (Table::of(rows), Walk::new(WEEK));
+        for _ in 0..3 {
+            table.walk(&mut walk);
+        }
+        assert_eq!(table.passed, [700, 701, 4_000]);
+        assert_eq!(table.rows.len(), 3 + 10);
+        assert!(table.statements < 120, "{}", table.statements);
+    }
+
+    #[test]
+    fn where_nothing_can_be_removed_the_walk_soon_rests() {
+        let mut table = Table::of(each(1..=100_000, Row::Referred));
+        let mut walk = Walk::new(WEEK);
+        table.walk(&mut walk);
+        assert_eq!(table.statements, 20);
+        assert!(walk.due_at() >= table.now + PAUSE[1], "for long");
+    }
+
+    #[test]
+    fn what_is_slow_to_remove_is_removed_in_ever_smaller_pieces() {
+        let (mut walk, mut now) = (Walk::new(WEEK), at(1));
+        let each = Duration::from_millis(80);
+        let limit = Duration::from_secs(1);
+        for _ in 0..30 {
+            let stretch = walk.stretch(now);
+            let rows = usize::try_from(stretch.up_to - stretch.after).unwrap();
+            let took = (each * u32::try_from(rows).unwrap()).min(limit);
+            now = now + took;
+            if took == limit {
+                assert_eq!(walk.refused(stretch, took, now), None);
+            } else {
+                let swept = Swept {
+                    looked: rows,
+                    removed: rows,
+                    top: i64::MAX,
+                    last: Some(stretch.up_to),
+                    ..Swept::default()
+                };
+                walk.swept(stretch, &swept, took, now);
+            }
+            assert_eq!(walk.due_at(), now + took * SHARE);
+            now = walk.due_at();
+        }
+        let stretch = walk.stretch(now);
+        assert_eq!(stretch.up_to - stretch.after, 1);
+        assert!(stretch.after > 20, "it gets on");
+    }
+
+    #[test]
     fn a_row_that_somebody_held_is_met_again_soon() {
         let (mut walk, now) = (Walk::new(WEEK), at(1));
         let first = walk.stretch(now);
@@ -307,11 +409,11 @@ mod tests {
             walk.swept(stretch, &nothing, INSTANT, now);
         }
         let quick = walk.stretch(now);
-        assert_eq!(quick.up_to - quick.after, SHORTEST * 1024);
+        assert_eq!(quick.up_to - quick.after, USUAL * 1024);
         let took = Duration::from_millis(200);
         walk.swept(quick, &nothing, took, now);
         let slow = walk.stretch(now);
-        assert_eq!(slow.up_to - slow.after, SHORTEST * 512);
+        assert_eq!(slow.up_to - slow.after, USUAL * 512);
         assert_eq!(walk.due_at(), now + took * SHARE);
     }
 

@@ -62,6 +62,8 @@ pub struct Session {
     pub started: String,
     /// The backend's process id, as in `pg_stat_activity.pid`.
     pub backend_pid: i32,
+    /// Longest statement; zero for no limit.
+    pub statement_timeout: Duration,
     driver: AbortHandle,
 }
 
@@ -110,6 +112,7 @@ impl Session {
             server_version: row.try_get(0).map_err(failed)?,
             started: row.try_get(4).map_err(failed)?,
             backend_pid: row.try_get(1).map_err(failed)?,
+            statement_timeout: settings.statement_timeout,
             driver,
         };
         if session.server_version < OLDEST_SERVER {

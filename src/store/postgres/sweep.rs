@@ -6,6 +6,7 @@
 
 use std::time::Duration;
 
+use futures_util::future::join3;
 use tokio_postgres::types::{ToSql, Type};
 
 use super::ident::Outbox;
@@ -14,6 +15,22 @@ use super::row::get;
 use super::session::Session;
 use crate::relay::rules::{SWEEP_ROWS, Stretch, Swept};
 use crate::store::StoreError;
+
+/// The longest that settlements may wait for a sweep. A foreign key without an index, or a trigger,
+/// can make a removal take any time.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+fn limit(statement: Duration) -> Duration {
+    if statement.is_zero() {
+        PATIENCE
+    } else {
+        PATIENCE.min(statement)
+    }
+}
+
+fn timeout(limit: Duration) -> String {
+    format!("SET statement_timeout = {}", limit.as_millis())
+}
 
 /// Sweeps one stretch.
 pub(super) async fn sweep(
@@ -30,8 +47,17 @@ pub(super) async fn sweep(
     ];
     // Unnamed, so that a table that a migration changes meanwhile does no harm.
     let sql = sql(outbox);
-    let rows = session.client.query_typed(&sql, &parameters);
-    let rows = within(deadline, "remove sent rows", rows).await?;
+    let usual = session.statement_timeout;
+    let (short, usual) = (timeout(limit(usual)), timeout(usual));
+    let client = &session.client;
+    // One round trip; what follows a failure is carried out as well.
+    let sweep = async {
+        let set = client.batch_execute(&short);
+        let swept = client.query_typed(&sql, &parameters);
+        let (set, rows, reset) = join3(set, swept, client.batch_execute(&usual)).await;
+        set.and(reset).and(rows)
+    };
+    let rows = within(deadline, "remove sent rows", sweep).await?;
     let Some(row) = rows.first() else {
         return Ok(Swept::default());
     };
