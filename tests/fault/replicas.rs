@@ -177,10 +177,11 @@ async fn who_is_cut_off_from_the_broker_leaves_its_share_to_the_other() {
     proxy.refuse(true);
     proxy.reset_all();
     scene.until(&shared_by(1)).await;
-    cut_off.ready().await;
+    cut_off.answers("/readyz", 503).await;
     writers.write(50).await;
     proxy.refuse(false);
     scene.until(&shared_by(2)).await;
+    cut_off.ready().await;
     judged(&scene, writers, vec![cut_off, other]).await;
 }
 

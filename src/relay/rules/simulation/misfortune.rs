@@ -9,6 +9,9 @@ use super::world::World;
 use crate::message::RowId;
 use crate::relay::rules::Pause;
 
+/// A clock that is off by less is taken for a right one.
+pub(super) const RIGHT: Duration = Duration::from_secs(10);
+
 impl World {
     pub(super) fn misfortune(&mut self, no: usize, dice: &mut Dice) {
         if self.calm {
@@ -84,7 +87,15 @@ impl World {
         let by = Duration::from_secs(dice.next() % 30);
         let now = self.table.now();
         let set = if dice.once_in(2) { now + by } else { now - by };
-        self.table.set_clock(set);
+        let wall = self.wall();
+        let off = wall
+            .duration_since(set)
+            .or_else(|_| set.duration_since(wall));
+        // Not set right: who starts at that very moment takes signs of life for old ones. That is the
+        // one thing about clocks that the rules do not bear.
+        if off.is_ok_and(|off| off > RIGHT) {
+            self.table.set_clock(set);
+        }
     }
 
     /// An operator pauses, or resumes.

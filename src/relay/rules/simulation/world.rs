@@ -8,6 +8,7 @@ use uuid::Uuid;
 use super::broker::Broker;
 use super::checks::{Checks, Written};
 use super::dice::Dice;
+use super::misfortune::RIGHT;
 use super::node::Node;
 use super::settling::{Order, Settling};
 use super::writers::Writer;
@@ -193,7 +194,7 @@ impl World {
         for node in &mut self.nodes {
             node.stopped = false;
         }
-        self.table.set_clock(self.wall());
+        self.table.set_clock(self.wall() + RIGHT);
         while !self.writers.is_empty() {
             self.end_transaction(dice);
         }
