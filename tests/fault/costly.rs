@@ -93,10 +93,7 @@ async fn a_destination_that_ends_connections_stops_nobody_and_loses_no_row() {
     write_costly(&scene, 100).await;
     scene.write_many(200, 100).await;
     let relay = scene.ready_relay().await;
-    scene
-        .until("SELECT count(*) >= 3 FROM outbox.message WHERE attempts > 0")
-        .await;
-    for _ in 0..20 {
+    while scene.count("attempts > 0").await < 3 {
         scene.flows(Draft::to(QUEUE)).await;
     }
     assert_eq!(scene.quarantined().await, 0);
@@ -110,4 +107,23 @@ async fn a_destination_that_ends_connections_stops_nobody_and_loses_no_row() {
     relay.stop().await;
     assert_eq!(scene.quarantined().await, 0);
     assert!(arrived(&scene).await.len() >= 500);
+}
+
+/// P7: a broker that fails over everything is an outage, and nobody is charged for it.
+#[tokio::test]
+async fn where_nothing_can_be_sent_no_row_is_charged_for_an_ended_connection() {
+    let rabbit = Rabbit::start().await;
+    let scene = frail(&rabbit).await;
+    write_costly(&scene, 20).await;
+    let relay = scene.ready_relay().await;
+    let tried = "SELECT count(*) >= 3 FROM outbox.message WHERE last_error LIKE '%541%'";
+    scene.until(tried).await;
+    assert_eq!(scene.count("attempts > 0").await, 0);
+    assert_eq!(scene.quarantined().await, 0);
+    scene.queues.delete_exchange(FRAIL).await;
+    scene.queues.exchange(FRAIL).await;
+    scene.queues.bind(QUEUE, FRAIL, "k").await;
+    scene.drained().await;
+    relay.stop().await;
+    assert_eq!(arrived(&scene).await.len(), 20);
 }

@@ -227,10 +227,11 @@ impl Gates {
     }
 
     /// Gates whose patience has just run out: from where on rows are held back at them. Those where
-    /// nobody came any more are forgotten.
+    /// nobody came for as long again are forgotten.
     pub(super) fn expire(&mut self, now: Moment) -> Option<i64> {
-        let alive =
-            |closed: &Closed| !closed.is_deserted() || now.since(closed.since) < closed.patience;
+        let alive = |closed: &Closed| {
+            !closed.is_deserted() || now.since(closed.since) < closed.patience * 2
+        };
         self.closed.retain(|_, closed| alive(closed));
         let over =
             |closed: &&mut Closed| !closed.expired && now.since(closed.since) >= closed.patience;
@@ -353,7 +354,9 @@ mod tests {
         }
         assert_eq!(gates.closed(), 1);
         gates.withdrew([1, 7], RowId(8));
-        assert_eq!(gates.expire(row(8, 60).now), None);
+        assert_eq!(gates.expire(row(8, 119).now), None);
+        assert!(gates.is_closed(7));
+        assert_eq!(gates.expire(row(8, 120).now), None);
         assert!(!gates.is_closed(7), "nobody came for long");
     }
 

@@ -197,6 +197,7 @@ impl Flow {
     }
 
     fn confirmed(&mut self, id: RowId, ticket: Ticket) {
+        self.works = true;
         let Some(entry) = self.ledger.get(id) else {
             return;
         };
@@ -333,12 +334,14 @@ impl Flow {
     /// This publication alone made the broker end its connection. Whether it is the row's fault or
     /// its destination's nobody says: the row is charged, and the next row for that destination has
     /// to show, in its time and apart from all others, whether it can be sent. Who was charged before
-    /// proves nothing against a destination that others have reached since.
+    /// proves nothing against a destination that others have reached since. Of a broker that has
+    /// confirmed nothing meanwhile it may be the fault of the broker: nobody is charged for that.
     fn convict(&mut self, id: RowId, code: u16, text: &str, now: Moment) {
         let Some(entry) = self.ledger.get(id) else {
             return;
         };
-        let (gate, attempts) = (entry.destination, entry.attempts);
+        let (gates, attempts) = ([entry.exchange, entry.destination], entry.attempts);
+        let [_, gate] = gates;
         let row = Traveller {
             id,
             waiting_since: entry.waiting_since,
@@ -348,7 +351,8 @@ impl Flow {
             "the broker closed the connection: {code} {text}; its log says over what: correct the row, \
              or mend its destination"
         );
-        if attempts == 0 || self.gates.is_closed(gate) {
+        let works = std::mem::replace(&mut self.works, false);
+        if !works || attempts == 0 || self.gates.is_closed(gate) {
             let (retry, jitter) = (&self.limits.retry, &mut self.jitter);
             let delay = |failures| retry.delay(failures, jitter);
             let patience = self.limits.destination_after;
@@ -362,7 +366,14 @@ impl Flow {
                 }
             }
         }
-        self.charge(id, reason, now);
+        if works {
+            self.charge(id, reason, now);
+        } else {
+            let class = ReasonClass::DestinationRefused;
+            let delay = self.delay(attempts + 1);
+            self.withdraw(gates, id);
+            self.wait(id, delay, Unfit { class, reason }, now);
+        }
     }
 
     /// The row itself is at fault: an attempt is charged, and it waits or goes to quarantine.

@@ -143,6 +143,8 @@ pub struct Flow {
     draining: bool,
     /// A read came since the connection to the broker stands: what was paused meanwhile is known.
     heard: bool,
+    /// A row was confirmed since one was last tried that ended a connection.
+    works: bool,
 }
 
 impl FlowLimits {
@@ -195,6 +197,7 @@ impl Flow {
             blocked: false,
             draining: false,
             heard: false,
+            works: false,
         }
     }
 
