@@ -127,3 +127,23 @@ async fn where_nothing_can_be_sent_no_row_is_charged_for_an_ended_connection() {
     relay.stop().await;
     assert_eq!(arrived(&scene).await.len(), 20);
 }
+
+/// P6: those that can be sent do not wait until those that end connections are given up.
+#[tokio::test]
+async fn rows_of_a_destination_do_not_wait_for_those_before_them_that_end_connections() {
+    let rabbit = Rabbit::start().await;
+    let scene = frail(&rabbit).await;
+    write_costly(&scene, 8).await;
+    let fine: Vec<Draft> = (0..50)
+        .map(|n| Draft::by(FRAIL, "k").of(format!("key-{n}")))
+        .collect();
+    scene.write(&fine).await;
+    let relay = scene.ready_relay().await;
+    let sent = "SELECT NOT EXISTS (SELECT FROM outbox.message
+                WHERE sent_at IS NULL AND headers IS NULL)";
+    scene.until(sent).await;
+    assert_eq!(scene.count("sent_at IS NULL").await, 8);
+    assert_eq!(scene.quarantined().await, 0);
+    relay.stop().await;
+    assert_eq!(arrived(&scene).await.len(), 50);
+}

@@ -40,8 +40,12 @@ pub(super) async fn stand_by<B: Broker>(
             }
             // Nothing else calls again.
             called.notify_one();
-        } else if news.is_success_news() {
-            info!("rows that may have ended a connection were tried one by one on another");
+        } else {
+            // That it ends is what it is for: others wait for their turn.
+            attempts.worked();
+            if news.is_success_news() {
+                info!("rows that may have ended a connection were tried one by one on another");
+            }
         }
         if !pause(attempts.failed(), &stop).await {
             return;

@@ -26,21 +26,22 @@ impl Batch {
 }
 
 /// Runs until the channel is lost, until it had nothing to do for `idle`, or until the engine has
-/// nothing more to publish.
+/// nothing more to publish. Tells whether any publication was judged.
 pub(super) async fn publish<C: Channel>(
     no: ChannelNo,
     mut channel: C,
     mut batches: mpsc::UnboundedReceiver<Batch>,
     idle: Duration,
     events: Events,
-) {
-    let mut under_way = 0;
+) -> bool {
+    let (mut under_way, mut works) = (0, false);
     let mut lost = loop {
         tokio::select! {
             biased;
             judged = channel.judged() => match judged {
                 Ok(outcomes) => {
                     under_way -= outcomes.len();
+                    works = true;
                     events.report(Event::Judged { no, outcomes });
                 }
                 Err(lost) => break lost,
@@ -55,7 +56,7 @@ pub(super) async fn publish<C: Channel>(
                     under_way += batch.publications.len();
                     channel.publish(batch.publications).await;
                 }
-                None => return,
+                None => return works,
             },
             () = sleep(idle), if under_way == 0 => break unused(),
         }
@@ -66,6 +67,7 @@ pub(super) async fn publish<C: Channel>(
         lost.unknown.extend(batch.ids());
     }
     events.report(Event::ChannelLost { no, lost });
+    works
 }
 
 fn unused() -> ChannelLost {

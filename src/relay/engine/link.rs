@@ -52,7 +52,10 @@ pub(super) async fn keep<B: Broker>(
                         return;
                     }
                 };
-                connection.end().await;
+                // One row may cost it: that is no reason to keep the others waiting.
+                if connection.end().await {
+                    attempts.worked();
+                }
                 reason
             }
         };
@@ -74,7 +77,10 @@ pub(super) async fn keep<B: Broker>(
 /// An established connection and the tasks of its channels.
 struct Connection<L: Link> {
     link: Arc<L>,
-    tasks: JoinSet<ChannelNo>,
+    /// Each tells whether anything was judged on its channel.
+    tasks: JoinSet<(ChannelNo, bool)>,
+    /// Something was.
+    works: bool,
     /// Questions on their way: an alarm may delay their answers for long.
     asked: JoinSet<(String, Result<bool, BrokerError>)>,
     /// Channels that were closed, until it is time to open them anew.
@@ -88,6 +94,7 @@ impl<L: Link> Connection<L> {
         Self {
             link: Arc::new(link),
             tasks: JoinSet::new(),
+            works: false,
             asked: JoinSet::new(),
             closed: JoinSet::new(),
             attempts: (0..channels).map(|_| Attempts::of_channel()).collect(),
@@ -147,8 +154,8 @@ impl<L: Link> Connection<L> {
         let (batches, received) = mpsc::unbounded_channel();
         let events = self.events.clone();
         self.tasks.spawn(async move {
-            publish(no, channel, received, Duration::MAX, events).await;
-            no
+            let works = publish(no, channel, received, Duration::MAX, events).await;
+            (no, works)
         });
         self.events.report(Event::ChannelOpen { no, batches });
         Ok(())
@@ -156,8 +163,9 @@ impl<L: Link> Connection<L> {
 
     /// A channel ended while the connection lives: the broker closed it. One that is closed
     /// again and again is opened ever more slowly.
-    fn put_off(&mut self, ended: Result<ChannelNo, JoinError>) -> Result<(), BrokerError> {
-        let no = ended.map_err(|error| task_failed(&error))?;
+    fn put_off(&mut self, ended: Result<(ChannelNo, bool), JoinError>) -> Result<(), BrokerError> {
+        let (no, works) = ended.map_err(|error| task_failed(&error))?;
+        self.works |= works;
         let delay = self.attempts[no.0].failed();
         self.closed.spawn(async move {
             tokio::time::sleep(delay).await;
@@ -191,23 +199,29 @@ impl<L: Link> Connection<L> {
     }
 
     /// Closes the connection and sees the channels' tasks end, so that each reports what is
-    /// unknown before the loss of the connection is reported.
-    async fn end(self) {
+    /// unknown before the loss of the connection is reported. Tells whether anything was judged on it.
+    async fn end(self) -> bool {
         let Self {
             link,
             mut tasks,
             mut asked,
+            mut works,
             ..
         } = self;
         asked.shutdown().await;
         if let Some(link) = Arc::into_inner(link) {
             link.close().await;
         }
-        let all = async { while tasks.join_next().await.is_some() {} };
+        let all = async {
+            while let Some(ended) = tasks.join_next().await {
+                works |= ended.is_ok_and(|(_, works)| works);
+            }
+        };
         if tokio::time::timeout(FAREWELL, all).await.is_err() {
             warn!("a channel did not notice the end of its connection");
             tasks.abort_all();
         }
+        works
     }
 }
 

@@ -51,6 +51,11 @@ impl Attempts {
         self.connected = Some(Clock.now());
     }
 
+    /// It did what it was there for, however soon it ended: the next attempts are quick again.
+    pub(super) fn worked(&mut self) {
+        self.failures = 0;
+    }
+
     /// How long to wait before the next attempt.
     pub(super) fn failed(&mut self) -> Duration {
         let lasted = self.connected.take().map(|since| Clock.now().since(since));

@@ -103,6 +103,11 @@ impl Channels {
         no == self.of(Solitude::Connection)
     }
 
+    /// Rows that are to be sent on a connection of their own.
+    pub(super) fn apart(&self) -> usize {
+        self.apart.suspects.len() + self.apart.knocking.len()
+    }
+
     /// Is there something to send on a connection of its own, which does not stand?
     pub(super) fn wants_connection(&self) -> bool {
         !self.apart.is_empty() && !self.channels[self.of(Solitude::Connection).0].open

@@ -57,6 +57,11 @@ impl Closed {
         self.probe.is_none() && self.shelved_from.is_none()
     }
 
+    /// Does its being closed not concern this row?
+    fn passes_by(&self, row: Traveller) -> bool {
+        row.convict && self.cost == Some(Solitude::Connection)
+    }
+
     /// Is the patience with this row over: has it waited, and has the gate been closed, for so
     /// long? Then it may pass, and if it is refused again it is given up.
     fn gives_up(&self, row: Traveller) -> bool {
@@ -71,6 +76,8 @@ pub(super) struct Traveller {
     pub(super) id: RowId,
     /// Since when it could have been sent.
     pub(super) waiting_since: Moment,
+    /// It ended a connection itself: it is tried in its own time, and proves nothing about where it goes.
+    pub(super) convict: bool,
     pub(super) now: Moment,
 }
 
@@ -121,7 +128,7 @@ impl Gates {
             if let Some(closed) = self
                 .closed
                 .get_mut(&gate)
-                .filter(|closed| !closed.gives_up(row))
+                .filter(|closed| !closed.gives_up(row) && !closed.passes_by(row))
             {
                 closed.probe = Some(row.id);
                 at = at.max(Some(closed.until));
@@ -155,7 +162,7 @@ impl Gates {
         }
         let shut = |closed: &Closed| closed.probe.is_some_and(|probe| probe != row.id);
         let mut closed = gates.iter().filter_map(|gate| self.closed.get(gate));
-        closed.any(|closed| shut(closed) && !closed.gives_up(row))
+        closed.any(|closed| shut(closed) && !closed.gives_up(row) && !closed.passes_by(row))
     }
 
     /// Notes that rows from this id on are not kept because one of these is closed or barred.
@@ -203,6 +210,21 @@ impl Gates {
         Refused::KnockAgain(closed.until)
     }
 
+    /// Too many wait for their turn on the connection apart: the rest of this destination is held back
+    /// until this row, which has its turn, got through.
+    pub(super) fn hold(&mut self, gate: u64, row: Traveller, patience: Duration) {
+        self.closed.entry(gate).or_insert(Closed {
+            until: row.now,
+            failures: 0,
+            since: row.now,
+            patience,
+            cost: Some(Solitude::Connection),
+            expired: false,
+            probe: Some(row.id),
+            shelved_from: None,
+        });
+    }
+
     /// The refusal just told cost this.
     pub(super) fn has_cost(&mut self, gate: u64, cost: Solitude) {
         if let Some(closed) = self.closed.get_mut(&gate) {
@@ -221,8 +243,15 @@ impl Gates {
         closed.filter(costs).filter_map(|closed| closed.cost).max()
     }
 
+    /// Does this row knock at it?
+    pub(super) fn probes(&self, gate: u64, id: RowId) -> bool {
+        let closed = self.closed.get(&gate);
+        closed.is_some_and(|closed| closed.probe == Some(id))
+    }
+
     /// Is it closed?
-    pub(super) fn is_closed(&self, gate: u64) -> bool {
+    #[cfg(test)]
+    fn is_closed(&self, gate: u64) -> bool {
         self.closed.contains_key(&gate)
     }
 
@@ -304,6 +333,7 @@ mod tests {
         Traveller {
             id: RowId(id),
             waiting_since: Moment::ORIGIN,
+            convict: false,
             now,
         }
     }

@@ -23,6 +23,7 @@ mod channels;
 mod coverage;
 mod flow;
 mod gate;
+mod hazard;
 mod lane;
 mod ledger;
 mod ownership;

@@ -27,6 +27,9 @@ const USUAL: i64 = 1000;
 /// So many refusals, each an error in the server's log, and the walk rests.
 const REFUSALS: u32 = 20;
 
+/// For so long, if it gets on between them.
+const BREATH: Duration = Duration::from_secs(2);
+
 /// Sweeping takes at most one part in so many of the session's time.
 const SHARE: u32 = 10;
 
@@ -159,7 +162,7 @@ impl Walk {
             let gets_on = self.removed;
             self.rest(now);
             if gets_on {
-                self.due = now + PAUSE[0];
+                self.due = now + BREATH;
             }
         }
         row

@@ -202,6 +202,7 @@ impl Flow {
             return;
         };
         let (lane, gates) = (entry.lane, [entry.exchange, entry.destination]);
+        self.hazards.passed(id, entry.destination);
         self.ledger.decide(id, ticket, Fate::Sent);
         for gate in gates {
             self.open_gate(gate);
@@ -243,10 +244,10 @@ impl Flow {
         let Some(entry) = self.ledger.get(id) else {
             return;
         };
-        let waiting_since = entry.waiting_since;
         let row = Traveller {
             id,
-            waiting_since,
+            waiting_since: entry.waiting_since,
+            convict: false,
             now,
         };
         let (class, reason, patience) = match refusal {
@@ -331,28 +332,28 @@ impl Flow {
         }
     }
 
-    /// This publication alone made the broker end its connection. Whether it is the row's fault or
-    /// its destination's nobody says: the row is charged, and the next row for that destination has
-    /// to show, in its time and apart from all others, whether it can be sent. Who was charged before
-    /// proves nothing against a destination that others have reached since. Of a broker that has
-    /// confirmed nothing meanwhile it may be the fault of the broker: nobody is charged for that.
+    /// This publication alone made the broker end its connection. The row is charged; of a broker that
+    /// has confirmed nothing meanwhile it may be the fault of the broker, and nobody is charged for
+    /// that. If row after row to a destination does it, its gate closes, too, and others have to show,
+    /// in their time, whether it takes any.
     fn convict(&mut self, id: RowId, code: u16, text: &str, now: Moment) {
-        let Some(entry) = self.ledger.get(id) else {
+        let Some(row) = self.traveller(id, now) else {
             return;
         };
-        let (gates, attempts) = ([entry.exchange, entry.destination], entry.attempts);
-        let [_, gate] = gates;
-        let row = Traveller {
-            id,
-            waiting_since: entry.waiting_since,
-            now,
+        let Some((gates, attempts)) = self.ledger.get(id).map(|entry| {
+            let gates = [entry.exchange, entry.destination];
+            (gates, entry.attempts)
+        }) else {
+            return;
         };
+        let [_, gate] = gates;
         let reason = format!(
             "the broker closed the connection: {code} {text}; its log says over what: correct the row, \
              or mend its destination"
         );
         let works = std::mem::replace(&mut self.works, false);
-        if !works || attempts == 0 || self.gates.is_closed(gate) {
+        let (times, blamed) = self.hazards.convict(id, gate, attempts > 0, now);
+        if blamed || self.gates.probes(gate, id) {
             let (retry, jitter) = (&self.limits.retry, &mut self.jitter);
             let delay = |failures| retry.delay(failures, jitter);
             let patience = self.limits.destination_after;
@@ -368,12 +369,16 @@ impl Flow {
         }
         if works {
             self.charge(id, reason, now);
-        } else {
-            let class = ReasonClass::DestinationRefused;
-            let delay = self.delay(attempts + 1);
-            self.withdraw(gates, id);
-            self.wait(id, delay, Unfit { class, reason }, now);
+            return;
         }
+        self.withdraw(gates, id);
+        let class = ReasonClass::DestinationRefused;
+        if now.since(row.waiting_since) >= self.limits.destination_after {
+            self.quarantine(id, Unfit { class, reason });
+            return;
+        }
+        let delay = self.delay(times);
+        self.wait(id, delay, Unfit { class, reason }, now);
     }
 
     /// The row itself is at fault: an attempt is charged, and it waits or goes to quarantine.

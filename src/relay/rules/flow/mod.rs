@@ -23,6 +23,7 @@ use std::time::Duration;
 use super::channels::Channels;
 use super::coverage::Coverage;
 use super::gate::Gates;
+use super::hazard::Hazards;
 use super::lane::Lanes;
 use super::ledger::{Hold, Ledger};
 use super::{PartitionSet, Settlement};
@@ -108,6 +109,7 @@ pub struct Flow {
     ledger: Ledger,
     lanes: Lanes,
     gates: Gates,
+    hazards: Hazards,
     channels: Channels,
     exchanges: Map<u64, Exchange>,
     /// Rows whose turn it is, first come first served.
@@ -173,6 +175,7 @@ impl Flow {
             ledger: Ledger::default(),
             lanes: Lanes::default(),
             gates: Gates::default(),
+            hazards: Hazards::default(),
             exchanges: Map::default(),
             ready: VecDeque::new(),
             starved: VecDeque::new(),

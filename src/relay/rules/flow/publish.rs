@@ -12,6 +12,9 @@ use super::{Exchange, Flow};
 use crate::message::{OutboxRow, Publication, ReasonClass, RowId, Unfit};
 use crate::runtime::Moment;
 
+/// Rows that may wait for their turn on the connection apart before others are held back.
+const APART: usize = 100;
+
 /// Publications for each channel, in order.
 pub type Batches = Vec<(ChannelNo, Vec<Arc<Publication>>)>;
 
@@ -39,8 +42,8 @@ impl Flow {
             if !self.passes(id, now) || !self.has_exchange(id) || !self.has_body(id) {
                 continue;
             }
-            if let Some(solitude) = self.goes_alone(id) {
-                self.channels.knock(id, solitude);
+            if let Some(solitude) = self.goes_alone(id, now) {
+                self.queue_alone(id, solitude, now);
                 continue;
             }
             let Some(channel) = self.channels.least_loaded() else {
@@ -73,13 +76,39 @@ impl Flow {
 
     /// Has it, or has what lies behind its gate, cost a channel or a connection before? Then it
     /// takes nobody's confirm with it but its own. Of a charged row nobody remembers which it was.
-    fn goes_alone(&self, id: RowId) -> Option<Solitude> {
+    fn goes_alone(&self, id: RowId, now: Moment) -> Option<Solitude> {
         let entry = self.ledger.get(id)?;
-        if entry.attempts > 0 {
+        let costly = entry.attempts > 0 || self.hazards.is_hazardous(entry.destination, now);
+        if costly || self.hazards.is_convict(id) {
             return Some(Solitude::Connection);
         }
         let gates = [entry.exchange, entry.destination];
         self.gates.cost_of_passing(gates, id)
+    }
+
+    /// It is not to fill the memory with those behind it.
+    fn queue_alone(&mut self, id: RowId, solitude: Solitude, now: Moment) {
+        let entry = self.ledger.get(id);
+        let destination = entry.map(|entry| entry.destination);
+        self.channels.knock(id, solitude);
+        if let (Some(gate), Some(row)) = (destination, self.traveller(id, now))
+            && solitude == Solitude::Connection
+            && !row.convict
+            && self.channels.apart() >= APART
+        {
+            self.gates.hold(gate, row, self.limits.destination_after);
+        }
+    }
+
+    /// The row as its gates see it.
+    pub(super) fn traveller(&self, id: RowId, now: Moment) -> Option<Traveller> {
+        let entry = self.ledger.get(id)?;
+        Some(Traveller {
+            id,
+            waiting_since: entry.waiting_since,
+            convict: entry.attempts > 0 || self.hazards.is_convict(id),
+            now,
+        })
     }
 
     /// Is there something to be sent on a connection of its own, which is to be made for it?
@@ -186,6 +215,7 @@ impl Flow {
     /// A gate whose probe does not come back gets another: the row may have been deleted, or be
     /// waiting behind one of its key that this very gate holds back.
     pub(super) fn replace_probes(&mut self, now: Moment) {
+        self.hazards.expire(now);
         if let Some(from) = self.gates.expire(now) {
             self.coverage.want_all_after(from - 1);
         }
@@ -224,15 +254,10 @@ impl Flow {
             return false;
         };
         let gates = [entry.exchange, entry.destination];
-        let waiting_since = entry.waiting_since;
-        match self.gates.passage(
-            gates,
-            Traveller {
-                id,
-                waiting_since,
-                now,
-            },
-        ) {
+        let Some(row) = self.traveller(id, now) else {
+            return false;
+        };
+        match self.gates.passage(gates, row) {
             Passage::Free => true,
             Passage::Probe(at) if at <= now => true,
             Passage::Probe(at) => {

@@ -220,6 +220,7 @@ impl Flow {
             Traveller {
                 id,
                 waiting_since,
+                convict: found.attempts() > 0 || self.hazards.is_convict(id),
                 now,
             },
         ) {
@@ -282,6 +283,7 @@ impl Flow {
     /// The row can never be sent as it is.
     pub(super) fn quarantine(&mut self, id: RowId, why: Unfit) {
         let attempts = self.ledger.get(id).map_or(0, |entry| entry.attempts);
+        self.hazards.forget(id);
         let ticket = self.settle(id, Verdict::Quarantine { attempts, why });
         self.ledger.decide(id, ticket, Fate::Condemned);
         if let Some(entry) = self.ledger.get(id) {
