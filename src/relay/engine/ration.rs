@@ -7,7 +7,7 @@ use tracing::warn;
 use crate::runtime::Moment;
 
 /// So many lines in so long.
-const LINES: u32 = 8;
+const LINES: u32 = 6;
 const SPAN: Duration = Duration::from_secs(60);
 
 /// How much may be said about one thing.
