@@ -332,57 +332,8 @@ impl Flow {
         }
     }
 
-    /// This publication alone made the broker end its connection. The row is charged; of a broker that
-    /// has confirmed nothing meanwhile it may be the fault of the broker, and nobody is charged for
-    /// that. If row after row to a destination does it, its gate closes, too, and others have to show,
-    /// in their time, whether it takes any.
-    fn convict(&mut self, id: RowId, code: u16, text: &str, now: Moment) {
-        let Some(row) = self.traveller(id, now) else {
-            return;
-        };
-        let Some((gates, attempts)) = self.ledger.get(id).map(|entry| {
-            let gates = [entry.exchange, entry.destination];
-            (gates, entry.attempts)
-        }) else {
-            return;
-        };
-        let [_, gate] = gates;
-        let reason = format!(
-            "the broker closed the connection: {code} {text}; its log says over what: correct the row, \
-             or mend its destination"
-        );
-        let works = std::mem::replace(&mut self.works, false);
-        let (times, blamed) = self.hazards.convict(id, gate, attempts > 0, now);
-        if blamed || self.gates.probes(gate, id) {
-            let (retry, jitter) = (&self.limits.retry, &mut self.jitter);
-            let delay = |failures| retry.delay(failures, jitter);
-            let patience = self.limits.destination_after;
-            match self.gates.refused(gate, row, patience, delay) {
-                Refused::KnockAgain(_) => self.gates.has_cost(gate, Solitude::Connection),
-                Refused::HeldBack => {}
-                Refused::GivenUp => {
-                    let class = ReasonClass::DestinationRefused;
-                    self.quarantine(id, Unfit { class, reason });
-                    return;
-                }
-            }
-        }
-        if works {
-            self.charge(id, reason, now);
-            return;
-        }
-        self.withdraw(gates, id);
-        let class = ReasonClass::DestinationRefused;
-        if now.since(row.waiting_since) >= self.limits.destination_after {
-            self.quarantine(id, Unfit { class, reason });
-            return;
-        }
-        let delay = self.delay(times);
-        self.wait(id, delay, Unfit { class, reason }, now);
-    }
-
     /// The row itself is at fault: an attempt is charged, and it waits or goes to quarantine.
-    fn charge(&mut self, id: RowId, reason: String, now: Moment) {
+    pub(super) fn charge(&mut self, id: RowId, reason: String, now: Moment) {
         let Some(entry) = self.ledger.get_mut(id) else {
             return;
         };

@@ -4,6 +4,7 @@
 //! out by `next_read`, `publications`, `take_settlements`, `take_questions`. All of them take
 //! `now` where they need it. The shell around it (`relay::engine`) does what it is told.
 
+mod apart;
 mod fault;
 mod judge;
 mod own;

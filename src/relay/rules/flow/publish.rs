@@ -2,8 +2,7 @@
 
 use std::sync::Arc;
 
-use super::super::channels::Solitude;
-use super::super::gate::{Passage, Traveller, exchange_gate};
+use super::super::gate::{Passage, exchange_gate};
 use super::super::ledger::{Content, Entry, State};
 use super::super::{ChannelNo, Fetched, Lane, Tenet, holds};
 use super::judge::Refusal;
@@ -11,9 +10,6 @@ use super::read::{FETCH_BYTES, FETCH_ROWS};
 use super::{Exchange, Flow};
 use crate::message::{OutboxRow, Publication, ReasonClass, RowId, Unfit};
 use crate::runtime::Moment;
-
-/// Rows that may wait for their turn on the connection apart before others are held back.
-const APART: usize = 100;
 
 /// Publications for each channel, in order.
 pub type Batches = Vec<(ChannelNo, Vec<Arc<Publication>>)>;
@@ -72,49 +68,6 @@ impl Flow {
                 self.send(channel, id, batches);
             }
         }
-    }
-
-    /// Has it, or has what lies behind its gate, cost a channel or a connection before? Then it
-    /// takes nobody's confirm with it but its own. Of a charged row nobody remembers which it was.
-    fn goes_alone(&self, id: RowId, now: Moment) -> Option<Solitude> {
-        let entry = self.ledger.get(id)?;
-        let costly = entry.attempts > 0 || self.hazards.is_hazardous(entry.destination, now);
-        if costly || self.hazards.is_convict(id) {
-            return Some(Solitude::Connection);
-        }
-        let gates = [entry.exchange, entry.destination];
-        self.gates.cost_of_passing(gates, id)
-    }
-
-    /// It is not to fill the memory with those behind it.
-    fn queue_alone(&mut self, id: RowId, solitude: Solitude, now: Moment) {
-        let entry = self.ledger.get(id);
-        let destination = entry.map(|entry| entry.destination);
-        self.channels.knock(id, solitude);
-        if let (Some(gate), Some(row)) = (destination, self.traveller(id, now))
-            && solitude == Solitude::Connection
-            && !row.convict
-            && self.channels.apart() >= APART
-        {
-            self.gates.hold(gate, row, self.limits.destination_after);
-        }
-    }
-
-    /// The row as its gates see it.
-    pub(super) fn traveller(&self, id: RowId, now: Moment) -> Option<Traveller> {
-        let entry = self.ledger.get(id)?;
-        Some(Traveller {
-            id,
-            waiting_since: entry.waiting_since,
-            convict: entry.attempts > 0 || self.hazards.is_convict(id),
-            now,
-        })
-    }
-
-    /// Is there something to be sent on a connection of its own, which is to be made for it?
-    #[must_use]
-    pub fn wants_connection(&self) -> bool {
-        self.linked && !self.draining && self.channels.wants_connection()
     }
 
     /// Exchanges that the broker is to be asked for.
