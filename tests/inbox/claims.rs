@@ -228,6 +228,7 @@ async fn the_envelope_is_kept_for_the_next_attempt() {
     let sql = "SELECT * FROM inbox.claim($1, 'm', '1ms', '\\x00ff', \
                '{\"x-outbox-key\": \"k\", \"schema-version\": \"7\"}', '{\"type\": \"paid\"}', 'shop', 'a.b')";
     ask(&client, sql, &[&PAY]).await;
+    // By the database's clock the lease of a millisecond is over.
     ask(&client, "SELECT pg_sleep(0.01)", &[]).await;
     let sql = "SELECT to_jsonb(d) FROM inbox.due($1, 1, '60s') d";
     let due: Value = ask(&client, sql, &[&PAY]).await[0].get(0);

@@ -369,6 +369,7 @@ fn language_process(world: &World, command: &[PathBuf; 2], lease: &str, folder: 
 /// What was handed out, and waits for its turn within the program, keeps neither lease nor attempt.
 async fn in_line(command: &[PathBuf; 2]) {
     let world = World::new().await;
+    // Some wait in line while one is booked: for longer than a lease, if there are a few.
     let slow = "CREATE TABLE booking (message_id text, amount bigint);
                 CREATE FUNCTION slowly() RETURNS trigger LANGUAGE plpgsql AS
                 $$ BEGIN PERFORM pg_sleep(0.6); RETURN new; END $$;

@@ -279,6 +279,7 @@ async fn rows_at_a_steady_rate_are_marked_together() {
     let (_server, scene) = counted().await;
     let relay = scene.ready_relay().await;
     let begun = Instant::now();
+    // The pause makes a steady rate of it, so that the relay never has a backlog.
     let write = format!(
         "DO $$ BEGIN FOR n IN 1..{ROWS} LOOP
            INSERT INTO outbox.message (routing_key, payload) VALUES ('{QUEUE}', '{{}}');

@@ -142,6 +142,7 @@ async fn removal_that_takes_its_time_leaves_time_for_settlements() {
     let mut scene = Scene::new().await;
     scene.set("DATABASE__STATEMENT_TIMEOUT", "10s");
     scene.run(HISTORY).await;
+    // A thousand of these take more than a sweep, or a statement, may.
     scene
         .run(
             "CREATE FUNCTION outbox.slow() RETURNS trigger LANGUAGE plpgsql AS

@@ -50,6 +50,7 @@ watch() {
     tries=0
     until rm -rf "$folder" || [ $tries -ge 100 ]; do
         tries=$((tries + 1))
+        # Nobody tells when the last of them has written.
         sleep 0.1
     done
 }

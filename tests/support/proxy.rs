@@ -271,6 +271,7 @@ async fn carry(
     let mut outgoing = plan;
     let write = async move {
         while let Some((due, chunk)) = receiver.recv().await {
+            // The delay is what this way is there for.
             sleep_until(due).await;
             forward(&mut to, &chunk, way, &mut outgoing).await?;
         }

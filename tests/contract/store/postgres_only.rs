@@ -247,6 +247,7 @@ async fn a_database_made_read_only_says_so_when_it_is_written_to() {
 async fn a_statement_that_takes_too_long_is_told_and_the_session_lives() {
     let mut stage = OnPostgres::new().await;
     stage.store.statement_timeout = Duration::from_millis(300);
+    // Longer than the statement may take.
     let slow = "CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS
          'BEGIN PERFORM pg_sleep(60); RETURN new; END';
          CREATE TRIGGER slow BEFORE UPDATE ON outbox.message
