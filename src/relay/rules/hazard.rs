@@ -6,6 +6,7 @@
 
 use std::time::Duration;
 
+use super::gate::Traveller;
 use crate::message::RowId;
 use crate::runtime::{Map, Moment};
 
@@ -33,33 +34,27 @@ pub(super) struct Hazards {
 }
 
 impl Hazards {
-    /// This row to this destination alone ended a connection. `known` if it was charged before.
-    /// Returns how often it did, and whether the destination is to be blamed as well.
-    pub(super) fn convict(
-        &mut self,
-        id: RowId,
-        destination: u64,
-        known: bool,
-        now: Moment,
-    ) -> (u32, bool) {
+    /// This row to this destination alone ended a connection. Returns how often it did, and whether the
+    /// destination is to be blamed as well.
+    pub(super) fn convict(&mut self, row: Traveller, destination: u64) -> (u32, bool) {
         if self.convicts.len() >= REMEMBERED {
             self.convicts.clear();
         }
-        let times = self.convicts.entry(id).or_default();
-        let new = *times == 0 && !known;
+        let times = self.convicts.entry(row.id).or_default();
         *times += 1;
         let hazard = self.destinations.entry(destination).or_insert(Hazard {
-            until: now,
+            until: row.now,
             in_a_row: 0,
         });
-        hazard.until = now + SUSPICION;
-        hazard.in_a_row += u32::from(new);
-        (*times, new && hazard.in_a_row >= IN_A_ROW)
+        hazard.until = row.now + SUSPICION;
+        // Who was one before proves nothing more.
+        hazard.in_a_row += u32::from(!row.convict);
+        (*times, !row.convict && hazard.in_a_row >= IN_A_ROW)
     }
 
-    /// Did this row end a connection?
-    pub(super) fn is_convict(&self, id: RowId) -> bool {
-        self.convicts.contains_key(&id)
+    /// Did this row end a connection? Of one that was charged nobody remembers for what.
+    pub(super) fn is_convict(&self, id: RowId, attempts: u32) -> bool {
+        attempts > 0 || self.convicts.contains_key(&id)
     }
 
     /// May a row to this destination cost its connection?
@@ -94,28 +89,38 @@ impl Hazards {
 mod tests {
     use super::*;
 
+    fn row(id: i64, convict: bool) -> Traveller {
+        let now = Moment::ORIGIN;
+        Traveller {
+            id: RowId(id),
+            waiting_since: now,
+            convict,
+            now,
+        }
+    }
+
     #[test]
     fn a_destination_is_blamed_when_row_after_row_ends_a_connection() {
-        let (mut hazards, now) = (Hazards::default(), Moment::ORIGIN);
+        let mut hazards = Hazards::default();
         for id in 1..=4 {
-            assert_eq!(hazards.convict(RowId(id), 7, false, now), (1, false));
+            assert_eq!(hazards.convict(row(id, false), 7), (1, false));
         }
-        assert_eq!(hazards.convict(RowId(4), 7, false, now), (2, false));
-        assert_eq!(hazards.convict(RowId(9), 7, true, now), (1, false));
-        assert_eq!(hazards.convict(RowId(5), 7, false, now), (1, true));
+        assert_eq!(hazards.convict(row(4, true), 7), (2, false));
+        assert_eq!(hazards.convict(row(5, false), 7), (1, true));
         hazards.passed(RowId(6), 7);
-        assert_eq!(hazards.convict(RowId(8), 7, false, now), (1, false));
+        assert_eq!(hazards.convict(row(8, false), 7), (1, false));
     }
 
     #[test]
     fn a_destination_is_harmless_after_a_while_and_a_row_that_got_through_at_once() {
         let (mut hazards, now) = (Hazards::default(), Moment::ORIGIN);
-        hazards.convict(RowId(1), 7, false, now);
-        assert!(hazards.is_convict(RowId(1)));
+        hazards.convict(row(1, false), 7);
+        assert!(hazards.is_convict(RowId(1), 0));
+        assert!(hazards.is_convict(RowId(2), 1), "it was charged");
         assert!(hazards.is_hazardous(7, now));
         assert!(!hazards.is_hazardous(8, now));
         hazards.passed(RowId(1), 7);
-        assert!(!hazards.is_convict(RowId(1)));
+        assert!(!hazards.is_convict(RowId(1), 0));
         assert!(hazards.is_hazardous(7, now));
         hazards.expire(now + SUSPICION);
         assert!(!hazards.is_hazardous(7, now));

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::super::channels::Solitude;
-use super::super::gate::{Refused, Traveller};
+use super::super::gate::Refused;
 use super::super::ledger::{Fate, State};
 use super::super::{ChannelNo, Partition, SettleReport, Settlement, Ticket, Verdict};
 use super::fault::{Fault, NOT_FOUND, fault_of, remedy_of};
@@ -241,14 +241,8 @@ impl Flow {
     /// What lies behind this gate refused the row: the gate closes. One row goes on knocking,
     /// the others are held back, until patience with each is over.
     pub(super) fn refuse(&mut self, id: RowId, gate: u64, refusal: Refusal<'_>, now: Moment) {
-        let Some(entry) = self.ledger.get(id) else {
+        let Some((_, row)) = self.traveller(id, now) else {
             return;
-        };
-        let row = Traveller {
-            id,
-            waiting_since: entry.waiting_since,
-            convict: false,
-            now,
         };
         let (class, reason, patience) = match refusal {
             Refusal::Unroutable(reason) => (

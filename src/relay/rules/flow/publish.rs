@@ -203,11 +203,7 @@ impl Flow {
 
     /// Do its gates let the row through? If not it is held back.
     fn passes(&mut self, id: RowId, now: Moment) -> bool {
-        let Some(entry) = self.ledger.get(id) else {
-            return false;
-        };
-        let gates = [entry.exchange, entry.destination];
-        let Some(row) = self.traveller(id, now) else {
+        let Some((gates, row)) = self.traveller(id, now) else {
             return false;
         };
         match self.gates.passage(gates, row) {

@@ -220,7 +220,7 @@ impl Flow {
             Traveller {
                 id,
                 waiting_since,
-                convict: found.attempts() > 0 || self.hazards.is_convict(id),
+                convict: self.hazards.is_convict(id, found.attempts()),
                 now,
             },
         ) {
