@@ -28,6 +28,10 @@ impl Observer for Everyone {
         self.0.iter().for_each(|one| one.removed(rows));
     }
 
+    fn kept(&self) {
+        self.0.iter().for_each(|one| one.kept());
+    }
+
     fn retried(&self, reason: ReasonClass) {
         self.0.iter().for_each(|one| one.retried(reason));
     }

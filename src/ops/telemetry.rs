@@ -75,10 +75,12 @@ impl Telemetry {
 }
 
 /// What the level lets through. lapin reports what its caller is told anyway, as an error even
-/// where it is a farewell; it speaks only where more than the usual is wanted.
+/// where it is a farewell; it speaks only where it is asked for by name (`trace,lapin=info`).
 fn filter(level: &str) -> Result<EnvFilter, tracing_subscriber::filter::ParseError> {
     match level {
-        "info" | "warn" | "error" => EnvFilter::try_new(format!("{level},lapin=off")),
+        "error" | "warn" | "info" | "debug" | "trace" => {
+            EnvFilter::try_new(format!("{level},lapin=off"))
+        }
         _ => EnvFilter::try_new(level),
     }
 }
@@ -166,7 +168,7 @@ mod tests {
     #[test]
     fn no_setting_makes_a_client_print_what_it_sends() {
         for level in [
-            "trace",
+            "trace,lapin=trace",
             "lapin=trace",
             "lapin::returned_messages=trace,trace",
         ] {
@@ -181,6 +183,18 @@ mod tests {
             });
             assert!(!text.contains("canary"), "{text}");
             assert!(text.contains("connection is closing"), "{text}");
+        }
+    }
+
+    #[test]
+    fn lapin_speaks_only_where_it_is_asked_for_by_name() {
+        for (level, speaks) in [("info", false), ("trace", false), ("info,lapin=warn", true)] {
+            let text = logged(level, LogFormat::Text, |_| {
+                tracing::error!(target: "lapin::channels", "connection is closing");
+                tracing::error!("ours");
+            });
+            assert!(text.contains("ours"), "{level}: {text}");
+            assert_eq!(text.contains("closing"), speaks, "{level}: {text}");
         }
     }
 

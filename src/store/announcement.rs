@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use uuid::Uuid;
 
+use crate::relay::rules::HeldBack;
+
 /// One sign of life.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Announcement {
@@ -27,4 +29,6 @@ pub struct Announcement {
     pub lease: Duration,
     /// Partitions held.
     pub partitions: u16,
+    /// What it holds back on purpose.
+    pub held_back: Vec<HeldBack>,
 }

@@ -5,6 +5,8 @@ use std::time::{Duration, SystemTime};
 
 use uuid::Uuid;
 
+use crate::relay::rules::HeldBack;
+
 /// Counting stops here: beyond it an estimate has to do.
 pub const COUNTED: i64 = 10_000;
 
@@ -195,6 +197,8 @@ pub struct Instance {
     pub last_confirm_at: Option<SystemTime>,
     /// Partitions it held.
     pub partitions: i16,
+    /// What it held back on purpose.
+    pub held_back: Vec<HeldBack>,
 }
 
 /// Something that is paused.
@@ -231,6 +235,7 @@ mod tests {
             last_confirm_at: None,
             lease: Duration::from_secs(15),
             partitions: 256,
+            held_back: Vec::new(),
         };
         let held_by = |owner: Option<u128>| Holder {
             owner: owner.map(Uuid::from_u128),

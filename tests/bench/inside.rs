@@ -205,6 +205,7 @@ impl Observer for Counter {
 
     fn settled(&self, _took: Duration) {}
     fn removed(&self, _rows: usize) {}
+    fn kept(&self) {}
     fn retried(&self, _reason: ReasonClass) {}
     fn standing(&self, _standing: &Standing) {}
     fn connected(&self, _server: Server, _again: bool) {}

@@ -8,6 +8,10 @@ use crate::support::scene::{Draft, QUEUE, Scene, eventually};
 
 const FRAIL: &str = "frail";
 
+/// Of those that the broker can route.
+const OTHERS_SENT: &str = "SELECT NOT EXISTS (SELECT FROM outbox.message
+                           WHERE sent_at IS NULL AND headers IS NULL)";
+
 /// A broker with an exchange that fails over a header with a list, and the scene's queue behind it.
 async fn frail(rabbit: &Rabbit) -> Scene {
     rabbit.enable("rabbitmq_jms_topic_exchange").await;
@@ -96,6 +100,7 @@ async fn a_destination_that_ends_connections_stops_nobody_and_loses_no_row() {
     while scene.count("attempts > 0").await < 3 {
         scene.flows(Draft::to(QUEUE)).await;
     }
+    scene.until(OTHERS_SENT).await;
     assert_eq!(scene.quarantined().await, 0);
     assert_eq!(scene.count("attempts > 3").await, 0, "they take turns");
     let waiting = scene.count("sent_at IS NULL").await;
@@ -128,6 +133,31 @@ async fn where_nothing_can_be_sent_no_row_is_charged_for_an_ended_connection() {
     assert_eq!(arrived(&scene).await.len(), 20);
 }
 
+/// A user who may have one connection: what may have ended it waits, and is not said to be on its way.
+#[tokio::test]
+async fn where_no_second_connection_is_allowed_what_waits_for_it_says_so() {
+    let rabbit = Rabbit::start().await;
+    let scene = frail(&rabbit).await;
+    write_costly(&scene, 1).await;
+    scene.write(&[Draft::by(FRAIL, "k").of("fine")]).await;
+    let limit = |most: i32| format!("{{\"max-connections\": {most}}}");
+    // The scene has one itself.
+    rabbit.ctl(&["set_user_limits", "guest", &limit(2)]).await;
+    let relay = scene.ready_relay().await;
+    let told = "SELECT coalesce(bool_or(held_back::text LIKE '%cannot be made%limit%'), false)
+                FROM outbox.instance";
+    scene.until(told).await;
+    scene.flows(Draft::to(QUEUE)).await;
+    let relays: String = scene
+        .ask("SELECT held_back->0->>'exchange' FROM outbox.instance")
+        .await;
+    assert_eq!(relays, FRAIL);
+    rabbit.ctl(&["set_user_limits", "guest", &limit(-1)]).await;
+    scene.until(OTHERS_SENT).await;
+    relay.stop().await;
+    assert_eq!(arrived(&scene).await.len(), 2);
+}
+
 /// P6: those that can be sent do not wait until those that end connections are given up.
 #[tokio::test]
 async fn rows_of_a_destination_do_not_wait_for_those_before_them_that_end_connections() {
@@ -139,9 +169,7 @@ async fn rows_of_a_destination_do_not_wait_for_those_before_them_that_end_connec
         .collect();
     scene.write(&fine).await;
     let relay = scene.ready_relay().await;
-    let sent = "SELECT NOT EXISTS (SELECT FROM outbox.message
-                WHERE sent_at IS NULL AND headers IS NULL)";
-    scene.until(sent).await;
+    scene.until(OTHERS_SENT).await;
     assert_eq!(scene.count("sent_at IS NULL").await, 8);
     assert_eq!(scene.quarantined().await, 0);
     relay.stop().await;

@@ -7,6 +7,7 @@ use crate::operator::{json, operator, said};
 use crate::outbox::{outbox, until};
 use crate::support::ports::Port;
 use crate::support::postgres::Database;
+use crate::support::queues::Queues;
 use crate::support::rabbit::vhost;
 use crate::support::relay::{Relay, Settings};
 
@@ -173,6 +174,74 @@ async fn a_due_row_waits_for_the_relay_that_owns_its_partition() {
     let relays = object["instances"].as_array().expect("a list");
     let dead = relays.iter().find(|one| one["alive"] == json!(false));
     assert_eq!(dead.expect("its lease is over")["name"], json!("owner:1"));
+}
+
+/// What the relay holds back is not said to be about to be sent.
+#[tokio::test]
+async fn a_row_that_its_relay_holds_back_is_told_with_the_relay_s_words() {
+    let (_database, admin, operator) = filled().await;
+    write(&admin, ALIVE).await;
+    let told = |what: &str| {
+        format!(
+            "UPDATE outbox.instance SET held_back = '[{{{what}, \"for_seconds\": 72, \"why\": \"541, a list.\"}}]'"
+        )
+    };
+    let elsewhere = r#""exchange": "orders", "routing_key": "elsewhere", "tried_by": null"#;
+    write(&admin, &told(elsewhere)).await;
+    is(&operator, "5", "due", &[]).await;
+    let one = r#""exchange": "orders", "routing_key": "", "tried_by": null"#;
+    write(&admin, &told(one)).await;
+    let words = ["pod:1 has held back rows to its destination for 1m 12s: 541, a list."];
+    is(&operator, "5", "held_back", &words).await;
+    let all = r#""exchange": "orders", "routing_key": null, "tried_by": 3"#;
+    write(&admin, &told(all)).await;
+    let words =
+        ["rows to its exchange for 1m 12s: 541, a list; row 3 tries it, and the others follow."];
+    is(&operator, "5", "held_back", &words).await;
+    write(&admin, &told(r#""ids": [4, 5], "rows": 2"#)).await;
+    let words = ["was sent or given up by pod:1, which could not write that down for 1m 12s: 541"];
+    is(&operator, "5", "unmarked", &words).await;
+    let (_, object) = json(&operator, &["explain", "5"]).await;
+    assert_eq!(object["rows"][0]["held_back"]["ids"], json!([4, 5]));
+    let (_, text) = said(&operator, &["status"]).await;
+    assert!(text.contains("marks of 2 rows, from 4 on"), "{text}");
+    let dead = "UPDATE outbox.instance SET heartbeat_at = now() - interval '1 min'";
+    write(&admin, dead).await;
+    is(&operator, "5", "no_relay", &[]).await;
+    let (_, text) = said(&operator, &["status"]).await;
+    assert!(!text.contains("marks of"), "{text}");
+}
+
+/// It was sent and somebody holds it locked: neither is it about to be sent, nor is that idleness.
+#[tokio::test]
+async fn a_row_that_cannot_be_marked_is_told_apart_from_one_that_is_due() {
+    let (database, admin) = outbox().await;
+    let operator = operator(&database, &admin).await;
+    let broker = vhost().await;
+    let queues = Queues::connect(&broker.url).await;
+    queues.classic("q").await;
+    let row = "INSERT INTO outbox.message (routing_key, payload) VALUES ('q', '1')";
+    write(&admin, row).await;
+    let locker = database.connect().await;
+    write(&locker, "BEGIN; SELECT FROM outbox.message FOR UPDATE").await;
+    let relay = Relay::start(&Settings::new(&database.url, &broker.url));
+    until(
+        &admin,
+        "SELECT EXISTS (SELECT FROM outbox.instance WHERE held_back IS NOT NULL)",
+    )
+    .await;
+    let words = ["was sent or given up by", "holds them locked", "pg_locks"];
+    is(&operator, "1", "unmarked", &words).await;
+    let (_, text) = said(&operator, &["status"]).await;
+    assert!(text.contains("marks of 1 row, from 1 on"), "{text}");
+    write(&locker, "COMMIT").await;
+    until(
+        &admin,
+        "SELECT NOT EXISTS (SELECT FROM outbox.instance WHERE held_back IS NOT NULL)",
+    )
+    .await;
+    is(&operator, "1", "sent", &[]).await;
+    relay.stop().await;
 }
 
 #[tokio::test]

@@ -9,7 +9,7 @@ use crate::outbox::{check, number, outbox, plain, run};
 const WRITE: &str = "INSERT INTO outbox.message (routing_key, payload) VALUES ('q', '{}')";
 
 /// How to break an outbox, and what `--check` then says.
-const REPAIRABLE: [(&str, &str); 16] = [
+const REPAIRABLE: [(&str, &str); 17] = [
     (
         "DROP INDEX outbox.message_pending",
         "index message_pending on outbox.message: missing",
@@ -38,6 +38,10 @@ const REPAIRABLE: [(&str, &str); 16] = [
     (
         "DROP TABLE outbox.instance CASCADE",
         "table outbox.instance: missing",
+    ),
+    (
+        "ALTER TABLE outbox.instance DROP COLUMN held_back",
+        "column instance.held_back: missing",
     ),
     (
         "ALTER TABLE outbox.lease DROP CONSTRAINT lease_owner_fkey",

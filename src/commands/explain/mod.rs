@@ -1,6 +1,8 @@
 //! `outbox-relay explain`: why a row is not sent, or when it was.
 
+mod facts;
 mod verdict;
+mod withheld;
 
 use std::io::Write;
 

@@ -2,9 +2,9 @@
 
 use std::time::SystemTime;
 
-use serde_json::{Value, json};
-
 use super::super::calendar::{clock, time_of};
+use super::withheld;
+use crate::relay::rules::{HeldBack, Withheld};
 use crate::store::postgres::explain::{Held, Lease, Sender, Standing};
 use crate::store::postgres::quarantine::Entry;
 
@@ -21,8 +21,8 @@ pub(super) struct Circumstances {
 /// Attempts that failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Failures {
-    attempts: i32,
-    error: Option<String>,
+    pub(super) attempts: i32,
+    pub(super) error: Option<String>,
 }
 
 impl Failures {
@@ -70,6 +70,11 @@ pub(super) enum Verdict {
         failures: Failures,
         lease: Option<Lease>,
     },
+    /// The relay that is to send or mark it says that it does not, and why.
+    HeldBack {
+        relay: String,
+        told: HeldBack,
+    },
     Quarantined(Entry),
 }
 
@@ -95,7 +100,11 @@ impl Verdict {
             lease,
             knocking,
         } = circumstances;
+        let told = held_back(row, &senders);
         let failures = Failures::of(row);
+        if let Some(unmarked) = told.clone().filter(Self::is_unmarked) {
+            return unmarked;
+        }
         if let Some(held) = held {
             return Self::Paused(held);
         }
@@ -110,12 +119,17 @@ impl Verdict {
                     at: other.retry_at,
                     failures: Failures::of(&other),
                 },
-                None => Self::Due { failures, lease },
+                None => told.unwrap_or(Self::Due { failures, lease }),
             },
             Some(sender) if sender.alive => Self::RelayWaits(sender),
             Some(owner) if others => Self::RelaySilent { owner, lease },
             last => Self::NoRelay { last, failures },
         }
+    }
+
+    fn is_unmarked(&self) -> bool {
+        let unmarked = |told: &HeldBack| matches!(told.what, Withheld::Unmarked { .. });
+        matches!(self, Self::HeldBack { told, .. } if unmarked(told))
     }
 
     /// For scripts; never changes within 1.x.
@@ -132,6 +146,8 @@ impl Verdict {
             Self::RelaySilent { .. } => "relay_silent",
             Self::Destination { .. } => "destination",
             Self::Due { .. } => "due",
+            Self::HeldBack { .. } if self.is_unmarked() => "unmarked",
+            Self::HeldBack { .. } => "held_back",
             Self::Quarantined(_) => "quarantined",
         }
     }
@@ -164,6 +180,7 @@ impl Verdict {
             Self::RelaySilent { owner, lease } => silent(owner, lease.as_ref()),
             Self::Destination { id, at, failures } => refused(*id, *at, failures),
             Self::Due { failures, lease } => due(failures, lease.as_ref()),
+            Self::HeldBack { relay, told } => withheld::sentence(relay, told),
             Self::Quarantined(entry) => format!(
                 "is in quarantine since {} UTC (entry {}), {}: {}.",
                 clock(entry.quarantined_at),
@@ -206,6 +223,7 @@ impl Verdict {
                 "Mend what it waits for; it goes on by itself. See outbox-relay check.".to_owned(),
             ),
             Self::RelaySilent { .. } => None,
+            Self::HeldBack { told, .. } => Some(withheld::remedy(told).to_owned()),
             Self::Due { .. } => Some(
                 "A row changed by hand goes within a minute. If it stays so, see outbox-relay status: the \
                  relay may be busy with a backlog."
@@ -217,60 +235,15 @@ impl Verdict {
             )),
         }
     }
+}
 
-    /// What the state consists of, for scripts.
-    pub(super) fn facts(&self, time: &dyn Fn(SystemTime) -> String) -> Value {
-        match self {
-            Self::Sent(at) => json!({ "sent_at": time(*at) }),
-            Self::Scheduled(at) => json!({ "available_at": time(*at) }),
-            Self::Retry { at, failures } => json!({
-                "retry_at": time(*at),
-                "attempts": failures.attempts,
-                "last_error": failures.error,
-            }),
-            Self::Behind { id, why, .. } => json!({
-                "behind": { "id": id, "state": why.word(), "facts": why.facts(time) },
-            }),
-            Self::Paused(held) => json!({
-                "pause": {
-                    "exchange": held.exchange,
-                    "by": held.by,
-                    "reason": held.reason,
-                    "since": time(held.since),
-                    "until": held.until.map(time),
-                },
-            }),
-            Self::NoRelay { last, failures } => json!({
-                "attempts": failures.attempts,
-                "last_error": failures.error,
-                "last_relay": last.as_ref().map(|last| json!({
-                    "name": last.name,
-                    "seen_at": time(last.seen_at),
-                })),
-            }),
-            Self::RelayWaits(sender) => {
-                json!({ "relay": sender.name, "waits_for": sender.waits_for })
-            }
-            Self::RelaySilent { owner, lease } => silent_facts(owner, lease.as_ref(), time),
-            Self::Destination { id, at, failures } => refused_facts(*id, *at, failures, time),
-            Self::Due { failures, lease } => json!({
-                "attempts": failures.attempts,
-                "last_error": failures.error,
-                "lease": lease.as_ref().map(|lease| json!({
-                    "owner": lease.owner,
-                    "until": time(lease.until),
-                })),
-            }),
-            Self::BehindQuarantined(entry) => json!({
-                "behind": {
-                    "id": entry.id,
-                    "state": "quarantined",
-                    "facts": entry_facts(entry, time),
-                },
-            }),
-            Self::Quarantined(entry) => entry_facts(entry, time),
-        }
-    }
+/// What the first of these says of the row.
+fn held_back(row: &Standing, senders: &[Sender]) -> Option<Verdict> {
+    let sender = senders.first().filter(|sender| sender.alive)?;
+    let concerns = |told: &&HeldBack| told.concerns(row.id, (&row.exchange, &row.routing_key));
+    let told = sender.held_back.iter().find(concerns)?.clone();
+    let relay = sender.name.clone();
+    Some(Verdict::HeldBack { relay, told })
 }
 
 fn no_relay(last: Option<&Sender>, failures: &Failures) -> String {
@@ -303,21 +276,6 @@ fn refused(id: i64, at: Option<SystemTime>, failures: &Failures) -> String {
     )
 }
 
-fn refused_facts(
-    id: i64,
-    at: Option<SystemTime>,
-    failures: &Failures,
-    time: &dyn Fn(SystemTime) -> String,
-) -> Value {
-    json!({
-        "destination": {
-            "tried_by": id,
-            "retry_at": at.map(time),
-            "last_error": failures.error,
-        },
-    })
-}
-
 fn silent(owner: &Sender, lease: Option<&Lease>) -> String {
     let until = lease.map_or_else(String::new, |lease| {
         format!(" at {} UTC", clock(lease.until))
@@ -330,18 +288,6 @@ fn silent(owner: &Sender, lease: Option<&Lease>) -> String {
     )
 }
 
-fn silent_facts(
-    owner: &Sender,
-    lease: Option<&Lease>,
-    time: &dyn Fn(SystemTime) -> String,
-) -> Value {
-    json!({
-        "relay": owner.name,
-        "seen_at": time(owner.seen_at),
-        "lease_until": lease.map(|lease| time(lease.until)),
-    })
-}
-
 fn behind_quarantined(entry: &Entry) -> String {
     format!(
         "waits behind row {} of its ordering key, which is in quarantine since {} UTC (entry {}), \
@@ -352,15 +298,6 @@ fn behind_quarantined(entry: &Entry) -> String {
         entry.reason_class,
         entry.reason.trim_end_matches('.')
     )
-}
-
-fn entry_facts(entry: &Entry, time: &dyn Fn(SystemTime) -> String) -> Value {
-    json!({
-        "quarantine_id": entry.quarantine_id,
-        "reason_class": entry.reason_class,
-        "reason": entry.reason,
-        "quarantined_at": time(entry.quarantined_at),
-    })
 }
 
 fn paused(held: &Held) -> String {

@@ -99,6 +99,7 @@ fn instance(instance: &Instance, partitions: i64) -> Value {
         "broker": instance.broker,
         "last_confirm_at": instance.last_confirm_at.map(time_of),
         "partitions": partitions,
+        "held_back": instance.held_back,
     })
 }
 

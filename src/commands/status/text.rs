@@ -8,6 +8,7 @@ use comfy_table::presets::NOTHING;
 use super::super::calendar::clock;
 use super::super::counted::counted;
 use super::is_alive;
+use crate::relay::rules::{HeldBack, Withheld};
 use crate::store::measures::{Holder, Instance, Measures, Pause, Pin};
 use crate::store::postgres::ident::Outbox;
 use crate::store::postgres::status::{SentLately, Status};
@@ -32,6 +33,7 @@ pub(super) fn told(outbox: &Outbox, status: &Status, owner: &str) -> String {
             &["what", "since", "until", "by", "reason"],
             measures.pauses.iter().map(pause),
         ),
+        held_back(measures),
         instances(measures),
         partitions(&status.measures.partitions),
         vacuum(measures),
@@ -132,6 +134,40 @@ fn instances(measures: &Measures) -> String {
         "waits for",
     ];
     table("Relays", &head, measures.instances.iter().map(row))
+}
+
+/// What relays that are alive hold back on purpose.
+fn held_back(measures: &Measures) -> String {
+    let alive = measures.instances.iter().filter(|one| is_alive(one));
+    let all = alive.flat_map(|one| one.held_back.iter().map(|told| (one.name.clone(), told)));
+    let row = |(relay, told): (String, &HeldBack)| {
+        let what = match &told.what {
+            Withheld::Unmarked { ids, rows } => {
+                let first = ids
+                    .iter()
+                    .min()
+                    .map_or_else(String::new, ToString::to_string);
+                let rows = u64::try_from(*rows).unwrap_or(u64::MAX);
+                format!("marks of {}, from {first} on", counted(rows, "row"))
+            }
+            Withheld::Destination {
+                exchange,
+                routing_key,
+                ..
+            } => destination(exchange, routing_key.as_deref()),
+        };
+        let age = span(Duration::from_secs(told.for_seconds));
+        vec![what, age, relay, told.why.clone()]
+    };
+    table("Held back", &["what", "for", "relay", "why"], all.map(row))
+}
+
+fn destination(exchange: &str, routing_key: Option<&str>) -> String {
+    match (exchange, routing_key) {
+        ("", Some(queue)) => format!("queue {queue}"),
+        (exchange, Some(key)) => format!("exchange {exchange}, key {key}"),
+        (exchange, None) => format!("exchange {exchange}"),
+    }
 }
 
 /// Told only where relays share the partitions.

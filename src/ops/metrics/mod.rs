@@ -60,6 +60,7 @@ pub struct Metrics {
     published: Exchanges,
     read: Counter,
     removed: Counter,
+    kept: Counter,
     retries: Family<Label, Counter>,
     reconnects: Family<Label, Counter>,
     leases_lost: Counter,
@@ -88,6 +89,7 @@ impl Metrics {
             published: Exchanges::default(),
             read: Counter::default(),
             removed: Counter::default(),
+            kept: Counter::default(),
             retries: Family::default(),
             reconnects: Family::default(),
             leases_lost: Counter::default(),
@@ -107,6 +109,20 @@ impl Metrics {
         metrics
     }
 
+    fn register_removal(&mut self) {
+        let relay = self.registry.sub_registry_with_prefix("outbox_relay");
+        relay.register(
+            "rows_removed",
+            "Sent rows removed, outbox.retention being over",
+            self.removed.clone(),
+        );
+        relay.register(
+            "removals_refused",
+            "Sent rows that could not be removed: a foreign key or a trigger keeps them, or makes it slow",
+            self.kept.clone(),
+        );
+    }
+
     fn register(&mut self, quarantine_owner: &str) {
         for target in ["database", "broker"] {
             drop(self.reconnects.get_or_create(&[("target", target)]));
@@ -119,16 +135,12 @@ impl Metrics {
             drop(self.retries.get_or_create(&[("reason", reason.as_str())]));
         }
         self.register_words(quarantine_owner);
+        self.register_removal();
         let relay = self.registry.sub_registry_with_prefix("outbox_relay");
         relay.register(
             "rows_read",
             "Rows that reads brought, also those met again",
             self.read.clone(),
-        );
-        relay.register(
-            "rows_removed",
-            "Sent rows removed, outbox.retention being over",
-            self.removed.clone(),
         );
         relay.register(
             "publishes",
@@ -319,6 +331,10 @@ impl Observer for Metrics {
 
     fn removed(&self, rows: usize) {
         self.removed.inc_by(rows as u64);
+    }
+
+    fn kept(&self) {
+        self.kept.inc();
     }
 
     fn retried(&self, reason: ReasonClass) {

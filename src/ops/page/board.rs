@@ -137,6 +137,8 @@ impl Observer for Board {
         self.seen().removed += rows as u64;
     }
 
+    fn kept(&self) {}
+
     fn retried(&self, _reason: ReasonClass) {}
 
     fn standing(&self, standing: &Standing) {

@@ -31,6 +31,7 @@ pub(super) async fn stand_by<B: Broker>(
     while stop.run_until_cancelled(called.notified()).await.is_some() {
         if let Err(error) = try_rows(&*broker, no, &mut attempts, &events, &stop).await {
             let reason = error.to_string();
+            events.report(Event::Apart(Some(reason.clone())));
             if news.is_failure_news(&reason, Clock.now()) {
                 warn!(
                     reason,
@@ -70,6 +71,7 @@ async fn try_rows<B: Broker>(
     };
     let channel = opened?;
     attempts.succeeded();
+    events.report(Event::Apart(None));
     let (batches, received) = mpsc::unbounded_channel();
     events.report(Event::ChannelOpen { no, batches });
     let tried = publish(no, channel, received, IDLE, events.clone());

@@ -58,6 +58,8 @@ pub(super) enum Event {
     },
     /// A channel ended. Publications that never reached it are among the unknown.
     ChannelLost { no: ChannelNo, lost: ChannelLost },
+    /// A connection apart could be made, or not, and why.
+    Apart(Option<String>),
     /// Attempts are repeated by other rules from now on.
     Adjusted(FlowLimits),
     /// An exchange exists, or does not.

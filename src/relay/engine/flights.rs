@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use tracing::trace;
+
 use super::observer::{Fate, Landing, Observer};
 use crate::broker::Outcome;
 use crate::message::{Publication, RowId};
@@ -36,6 +38,7 @@ impl Flights {
         now: Moment,
     ) {
         let flights = batch.iter().map(|publication| {
+            trace!(row = publication.id().0, "publishing");
             let flight = Flight {
                 publication: Arc::clone(publication),
                 began: now,
@@ -67,6 +70,8 @@ impl Flights {
         let ended: Vec<_> = known.collect();
         let mut landings = Vec::with_capacity(ended.len());
         for (flight, fate) in &ended {
+            let row = flight.publication.id().0;
+            trace!(row, fate = fate.as_str(), "a publication met its fate");
             let Flight {
                 publication,
                 began,

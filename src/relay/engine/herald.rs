@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use uuid::Uuid;
 
+use super::board::Posted;
+use crate::relay::rules::HeldBack;
 use crate::runtime::readiness::{Component, Readiness};
 use crate::runtime::{Health, Moment};
 use crate::store::Announcement;
@@ -38,16 +40,19 @@ impl Identity {
 pub(super) struct Herald {
     identity: Identity,
     health: Health,
+    /// What the engine holds back.
+    posted: Posted,
     /// The last sign of life, and when.
-    last: Option<(Moment, Readiness, u16)>,
+    last: Option<(Moment, News)>,
     asked: Moment,
 }
 
 impl Herald {
-    pub(super) fn new(identity: Identity, health: Health) -> Self {
+    pub(super) fn new(identity: Identity, health: Health, posted: Posted) -> Self {
         Self {
             identity,
             health,
+            posted,
             last: None,
             asked: Moment::ORIGIN,
         }
@@ -64,8 +69,8 @@ impl Herald {
     }
 
     /// The sign that is due now, if one is: the first, a regular one, or one about a change. It
-    /// counts as made, whatever becomes of it.
-    pub(super) fn due(&mut self, now: Moment) -> Option<Announcement> {
+    /// counts as made, whatever becomes of it. `unmarked` is what cannot be settled.
+    pub(super) fn due(&mut self, unmarked: Vec<HeldBack>, now: Moment) -> Option<Announcement> {
         self.asked = now;
         let readiness = self.health.readiness(now);
         let (confirmed, partitions) = {
@@ -73,9 +78,13 @@ impl Herald {
             let condition = condition.borrow();
             (condition.confirmed, condition.partitions)
         };
-        if let Some((at, before, held)) = &self.last {
+        let mut held_back = unmarked;
+        held_back.extend(self.posted.borrow().iter().cloned());
+        let held_back = HeldBack::told(held_back);
+        let state = News::of(&readiness, partitions, &held_back);
+        if let Some((at, before)) = &self.last {
             let age = now.since(*at);
-            let news = states(before) != states(&readiness) || *held != partitions;
+            let news = *before != state;
             let pace = self.identity.pace();
             if age < CALM.min(pace) || (age < pace && !news) {
                 return None;
@@ -92,8 +101,9 @@ impl Herald {
             last_confirm: confirmed.map(|at| now.since(at)),
             lease: self.identity.lease,
             partitions,
+            held_back,
         };
-        self.last = Some((now, readiness, partitions));
+        self.last = Some((now, state));
         Some(sign)
     }
 
@@ -103,9 +113,28 @@ impl Herald {
     }
 }
 
-/// What is news; reasons hold numbers that change all the time.
-fn states(readiness: &Readiness) -> [&'static str; 3] {
-    [&readiness.database, &readiness.broker, &readiness.progress].map(|component| component.state)
+/// What is news when it changes; reasons and ages hold numbers that change all the time.
+#[derive(PartialEq)]
+struct News {
+    states: [&'static str; 3],
+    partitions: u16,
+    held_back: usize,
+}
+
+impl News {
+    fn of(readiness: &Readiness, partitions: u16, held_back: &[HeldBack]) -> Self {
+        let Readiness {
+            database,
+            broker,
+            progress,
+            ..
+        } = readiness;
+        Self {
+            states: [database, broker, progress].map(|component| component.state),
+            partitions,
+            held_back: held_back.len(),
+        }
+    }
 }
 
 fn told(component: &Component) -> (String, String) {
@@ -136,7 +165,10 @@ fn waits_for(readiness: &Readiness) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use tokio::sync::watch;
+
     use super::*;
+    use crate::relay::rules::Withheld;
     use crate::runtime::Backlog;
     use crate::runtime::condition::{Broker, Database};
 
@@ -145,6 +177,7 @@ mod tests {
     }
 
     fn herald() -> (Herald, Health) {
+        let (_, posted) = watch::channel(Vec::new());
         let health = Health::starting(at(0));
         health.database(Database::Connected);
         health.broker(Broker::Connected);
@@ -155,7 +188,7 @@ mod tests {
             version: "1".to_owned(),
             lease: Duration::from_secs(15),
         };
-        (Herald::new(identity, health.clone()), health)
+        (Herald::new(identity, health.clone(), posted), health)
     }
 
     #[test]
@@ -163,43 +196,63 @@ mod tests {
         let (mut herald, _health) = herald();
         let signs = (0..=15_000)
             .step_by(100)
-            .filter(|now| herald.due(at(*now)).is_some());
+            .filter(|now| herald.due(Vec::new(), at(*now)).is_some());
         assert_eq!(signs.collect::<Vec<_>>(), [0, 5_000, 10_000, 15_000]);
     }
 
     #[test]
     fn a_change_is_told_soon_and_with_its_reason() {
         let (mut herald, health) = herald();
-        let first = herald.due(at(0)).expect("the first");
+        let first = herald.due(Vec::new(), at(0)).expect("the first");
         assert_eq!((first.ready, first.waits_for), (true, None));
         health.broker(Broker::Disconnected("mq: refused".to_owned()));
-        assert!(herald.due(at(500)).is_none());
+        assert!(herald.due(Vec::new(), at(500)).is_none());
         assert_eq!(herald.ask_at(), at(1_500));
-        let news = herald.due(at(1_000)).expect("news");
+        let news = herald.due(Vec::new(), at(1_000)).expect("news");
         assert!(!news.ready);
         let why = news.waits_for.as_deref();
         assert_eq!(why, Some("broker disconnected: mq: refused"));
         health.broker(Broker::Disconnected("mq: no answer".to_owned()));
-        assert!(herald.due(at(2_000)).is_none(), "the same state");
+        assert!(
+            herald.due(Vec::new(), at(2_000)).is_none(),
+            "the same state"
+        );
         health.partitions(7, true);
-        assert_eq!(herald.due(at(3_000)).map(|sign| sign.partitions), Some(7));
+        let sign = herald.due(Vec::new(), at(3_000)).expect("news");
+        assert_eq!(sign.partitions, 7);
+        let locked = HeldBack {
+            what: Withheld::Unmarked {
+                ids: vec![1],
+                rows: 1,
+            },
+            for_seconds: 5,
+            why: "locked".to_owned(),
+        };
+        let sign = herald.due(vec![locked.clone()], at(4_000));
+        assert_eq!(sign.expect("news").held_back, [locked]);
     }
 
     #[test]
     fn only_a_routed_and_confirmed_row_is_a_confirm() {
         let (mut herald, health) = herald();
         health.progressed(at(100));
-        assert_eq!(herald.due(at(200)).expect("the first").last_confirm, None);
+        assert_eq!(
+            herald
+                .due(Vec::new(), at(200))
+                .expect("the first")
+                .last_confirm,
+            None
+        );
         health.confirmed(at(300));
-        let sign = herald.due(at(6_000)).expect("a regular one");
+        let sign = herald.due(Vec::new(), at(6_000)).expect("a regular one");
         assert_eq!(sign.last_confirm, Some(Duration::from_millis(5_700)));
     }
 
     #[test]
     fn a_new_connection_is_used_at_once() {
         let (mut herald, _health) = herald();
-        assert!(herald.due(at(0)).is_some());
+        assert!(herald.due(Vec::new(), at(0)).is_some());
         herald.start_anew();
-        assert!(herald.due(at(10)).is_some());
+        assert!(herald.due(Vec::new(), at(10)).is_some());
     }
 }

@@ -7,6 +7,7 @@
 mod adjust;
 mod apart;
 mod backlog;
+mod board;
 mod channel;
 mod end;
 mod event;

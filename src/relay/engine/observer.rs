@@ -70,6 +70,8 @@ pub trait Observer: Send + Sync + 'static {
     fn settled(&self, took: Duration);
     /// So many sent rows were removed, their retention being over.
     fn removed(&self, rows: usize);
+    /// A sent row cannot be removed: a foreign key or a trigger keeps it.
+    fn kept(&self);
     /// A row waits for another attempt.
     fn retried(&self, reason: ReasonClass);
     /// How the flow is doing.
@@ -94,6 +96,7 @@ impl Observer for Nobody {
     fn landed(&self, _landings: &[Landing<'_>]) {}
     fn settled(&self, _took: Duration) {}
     fn removed(&self, _rows: usize) {}
+    fn kept(&self) {}
     fn retried(&self, _reason: ReasonClass) {}
     fn standing(&self, _standing: &Standing) {}
     fn connected(&self, _server: Server, _again: bool) {}

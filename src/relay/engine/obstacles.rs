@@ -1,5 +1,6 @@
 //! Tells the log of rows whose fate is decided and cannot be written down: locked by somebody, or
-//! refused by the database. A bounded number of lines, however many rows and however long.
+//! refused by the database, and whoever asks for this relay. A bounded number of lines and ids,
+//! however many rows and however long.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,7 +10,7 @@ use tracing::{info, warn};
 use super::news::News;
 use super::ration::Ration;
 use crate::message::RowId;
-use crate::relay::rules::{Settlement, Ticket};
+use crate::relay::rules::{HeldBack, Settlement, Ticket, Withheld};
 use crate::runtime::{Moment, Set};
 use crate::store::StoreError;
 
@@ -23,8 +24,15 @@ pub(super) struct Obstacles {
     locked: BTreeMap<Ticket, RowId>,
     since: Moment,
     locks: News,
-    refused: Ration,
+    /// Rows that the database refused to change the last time, since when there have been any, and why.
+    refused: BTreeMap<Ticket, RowId>,
+    refused_since: Moment,
+    reason: String,
+    ration: Ration,
 }
+
+/// Ids told at the most.
+const TOLD: usize = 100;
 
 impl Default for Obstacles {
     fn default() -> Self {
@@ -34,7 +42,10 @@ impl Default for Obstacles {
             locked: BTreeMap::new(),
             since: Moment::ORIGIN,
             locks,
-            refused: Ration::new("more refusals to settle a row"),
+            refused: BTreeMap::new(),
+            refused_since: Moment::ORIGIN,
+            reason: String::new(),
+            ration: Ration::new("more refusals to settle a row"),
         }
     }
 }
@@ -46,6 +57,7 @@ impl Obstacles {
             self.since = now;
         }
         for Settlement { ticket, id, .. } in batch {
+            self.refused.remove(ticket);
             if locked.contains(ticket) {
                 self.locked.insert(*ticket, *id);
             } else {
@@ -68,10 +80,40 @@ impl Obstacles {
         }
     }
 
-    pub(super) fn refused(&mut self, row: RowId, error: &StoreError, now: Moment) {
-        if self.refused.may_speak(now) {
+    /// This one was tried alone, and refused.
+    pub(super) fn refused(&mut self, settlement: &Settlement, error: &StoreError, now: Moment) {
+        let row = settlement.id;
+        self.locked.remove(&settlement.ticket);
+        if self.refused.is_empty() {
+            self.refused_since = now;
+        }
+        self.refused.insert(settlement.ticket, row);
+        self.reason = error.to_string();
+        if self.ration.may_speak(now) {
             warn!(row = row.0, %error, "the database refuses to settle a row; trying again");
         }
+    }
+
+    /// Rows that have been in such a state for more than a moment.
+    pub(super) fn held_back(&self, now: Moment) -> Vec<HeldBack> {
+        let locked = "another session holds them locked; see pg_locks, and pg_stat_activity for \
+                      transactions that stay open";
+        let both = [
+            (&self.locked, self.since, locked),
+            (&self.refused, self.refused_since, self.reason.as_str()),
+        ];
+        let long = both
+            .into_iter()
+            .filter(|(rows, since, _)| !rows.is_empty() && now.since(*since) >= BRIEF);
+        let told = long.map(|(rows, since, why)| HeldBack {
+            what: Withheld::Unmarked {
+                ids: rows.values().take(TOLD).map(|row| row.0).collect(),
+                rows: rows.len(),
+            },
+            for_seconds: now.since(since).as_secs(),
+            why: why.to_owned(),
+        });
+        told.collect()
     }
 }
 
@@ -80,6 +122,7 @@ mod tests {
     use super::*;
     use crate::broker::Confirmed;
     use crate::relay::rules::{Partition, Verdict};
+    use crate::store::Fault;
 
     fn at(seconds: u64) -> Moment {
         Moment::from_origin(Duration::from_secs(seconds))
@@ -111,8 +154,33 @@ mod tests {
         }
         assert_eq!((obstacles.locked.len(), obstacles.since), (1, at(10)));
         assert!(!obstacles.locks.is_failure_news("locked", at(20)), "told");
+        assert_eq!(obstacles.held_back(at(14)), []);
+        let told = obstacles.held_back(at(20));
+        let unmarked = Withheld::Unmarked {
+            ids: vec![1],
+            rows: 1,
+        };
+        assert_eq!(
+            (told.len(), &told[0].what, told[0].for_seconds),
+            (1, &unmarked, 10)
+        );
         obstacles.tried(&rows(1..2), &Set::default(), at(20));
         assert!(obstacles.locked.is_empty());
         assert!(!obstacles.locks.is_success_news(), "told");
+        assert_eq!(obstacles.held_back(at(99)), []);
+    }
+
+    #[test]
+    fn what_the_database_refuses_is_told_until_it_is_settled() {
+        let mut obstacles = Obstacles::default();
+        let one = &rows(1..2);
+        let error = StoreError::Other(Fault::new("settle", "no"));
+        obstacles.refused(&one[0], &error, at(1));
+        obstacles.refused(&one[0], &error, at(7));
+        let told = obstacles.held_back(at(8));
+        assert_eq!(told[0].why, error.to_string());
+        assert_eq!(told[0].for_seconds, 7);
+        obstacles.tried(one, &Set::default(), at(9));
+        assert_eq!(obstacles.held_back(at(99)), []);
     }
 }

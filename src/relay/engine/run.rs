@@ -7,7 +7,7 @@ use tokio::sync::mpsc;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use tracing::{info, warn};
+use tracing::{info, trace, warn};
 
 use super::backlog::backlog;
 use super::channel::Batch;
@@ -17,6 +17,7 @@ use super::flights::Flights;
 use super::obedience::Obedience;
 use super::observer::Observer;
 use super::refusals::Refusals;
+use super::retry::in_ms;
 use super::sessions::{Sessions, Side};
 use super::start::Outlets;
 use super::tenure::Tenure;
@@ -186,6 +187,7 @@ impl Engine {
         if let Some(request) = self.flow.next_read(now) {
             tell(&self.outlets.requests, request);
         }
+        self.outlets.board.post(&self.flow, now);
         let standing = self.flow.standing();
         self.observer.standing(&standing);
         if !standing.linked {
@@ -264,6 +266,7 @@ impl Engine {
                 self.flow.judged(no, outcomes, now);
             }
             Event::ChannelLost { no, lost } => self.take_loss(no, lost, now),
+            Event::Apart(trouble) => self.outlets.board.apart(trouble),
             Event::Adjusted(limits) => self.flow.retry_by(&limits),
             Event::ExchangeAnswered { exchange, exists } => {
                 self.flow.exchange_answered(&exchange, exists, now);
@@ -330,6 +333,7 @@ impl Engine {
     fn take_reading(&mut self, reading: Reading, now: Moment) {
         let rows = reading.news.len() + reading.page.len() + reading.due.len();
         self.observer.read(rows, reading.took);
+        trace!(rows, took_ms = in_ms(reading.took), "read");
         if let Some(role) = self.obedience.heard(&reading.pauses)
             && !self.draining
         {

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
-use tracing::{debug, info, warn};
+use tracing::{debug, info, trace, warn};
 
 use super::event::{Event, Events};
 use super::herald::Herald;
@@ -53,6 +53,23 @@ pub(super) enum Order {
 pub(super) struct Inbox {
     pub(super) settlements: mpsc::UnboundedReceiver<Vec<Settlement>>,
     pub(super) orders: mpsc::UnboundedReceiver<Order>,
+}
+
+impl Inbox {
+    /// Where settlements go, where orders go, and where both arrive.
+    pub(super) fn channels() -> (
+        mpsc::UnboundedSender<Vec<Settlement>>,
+        mpsc::UnboundedSender<Order>,
+        Self,
+    ) {
+        let (decided, settlements) = mpsc::unbounded_channel();
+        let (ordered, orders) = mpsc::unbounded_channel();
+        let inbox = Self {
+            settlements,
+            orders,
+        };
+        (decided, ordered, inbox)
+    }
 }
 
 /// What is still to be written down.
@@ -142,7 +159,7 @@ impl<T: Settler> Clerk<'_, T> {
             {
                 desk.now.extend(more);
             }
-            self.announce(events).await?;
+            self.announce(&desk.obstacles, events).await?;
             while let Ok(order) = inbox.orders.try_recv() {
                 self.obey(order, events).await?;
             }
@@ -183,9 +200,9 @@ impl<T: Settler> Clerk<'_, T> {
 
     /// Says that this relay is alive, which renews its leases, if it is time to, and looks what
     /// they are. Takes two round trips and waits for no lock.
-    async fn announce(&mut self, events: &Events) -> Result<(), StoreError> {
+    async fn announce(&mut self, obstacles: &Obstacles, events: &Events) -> Result<(), StoreError> {
         let now = Clock.now();
-        let Some(sign) = self.herald.due(now) else {
+        let Some(sign) = self.herald.due(obstacles.held_back(now), now) else {
             return Ok(());
         };
         let renewed = match self.settler.announce(&sign).await {
@@ -283,6 +300,12 @@ async fn write_down<T: Settler>(
             Ok(report) => {
                 observer.settled(Clock.now().since(begun));
                 busy = 0;
+                for settlement in &batch {
+                    trace!(
+                        row = settlement.id.0,
+                        "its fate was written down, or is locked"
+                    );
+                }
                 let locked: Set<Ticket> = report.locked.iter().copied().collect();
                 desk.obstacles.tried(&batch, &locked, Clock.now());
                 desk.later
@@ -330,7 +353,7 @@ fn take_apart(
         return;
     }
     for settlement in batch {
-        desk.obstacles.refused(settlement.id, error, Clock.now());
+        desk.obstacles.refused(&settlement, error, Clock.now());
         desk.later.push(settlement);
     }
 }

@@ -6,6 +6,7 @@ use tokio::sync::{Notify, mpsc, watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use super::board::Board;
 use super::event::Events;
 use super::herald::Herald;
 use super::observer::{Connections, Observer, Server};
@@ -29,6 +30,8 @@ pub(super) struct Outlets {
     pub(super) nudge: Arc<Notify>,
     /// Calls for a connection apart.
     pub(super) apart: Arc<Notify>,
+    /// What is held back.
+    pub(super) board: Board,
 }
 
 impl<S: Store, B: Broker> Relay<S, B> {
@@ -48,13 +51,9 @@ impl<S: Store, B: Broker> Relay<S, B> {
             observer,
         } = self;
         let (requests, asked) = mpsc::unbounded_channel();
-        let (settlements, decided) = mpsc::unbounded_channel();
-        let (orders, ordered) = mpsc::unbounded_channel();
-        let inbox = Inbox {
-            settlements: decided,
-            orders: ordered,
-        };
+        let (settlements, orders, inbox) = Inbox::channels();
         let (reads, wanted) = watch::channel(true);
+        let (board, posted) = Board::new();
         let (nudge, store) = (Arc::new(Notify::new()), Arc::new(store));
         tasks.spawn(reader::read(
             Arc::clone(&store),
@@ -69,7 +68,7 @@ impl<S: Store, B: Broker> Relay<S, B> {
             store,
             inbox,
             events.clone(),
-            Herald::new(settings.identity.clone(), health.clone()),
+            Herald::new(settings.identity.clone(), health.clone(), posted),
             Upkeep::new(settings.retention),
             Arc::clone(&observer),
             stop.clone(),
@@ -85,6 +84,7 @@ impl<S: Store, B: Broker> Relay<S, B> {
             questions,
             nudge,
             apart,
+            board,
         };
         let tenure = Tenure::new(&settings.identity, orders, reads);
         Engine::new(&settings, outlets, tenure, health, observer)

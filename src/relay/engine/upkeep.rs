@@ -61,6 +61,9 @@ impl Upkeep {
                 error @ (StoreError::Other(_) | StoreError::TimedOut(_) | StoreError::Retryable(_)),
             ) => {
                 let passed = self.walk.refused(stretch, now.since(begun), now);
+                if passed.is_some() {
+                    observer.kept();
+                }
                 self.tell(passed, &error, now);
             }
             Err(error) => {

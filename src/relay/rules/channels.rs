@@ -108,6 +108,12 @@ impl Channels {
         self.apart.suspects.len() + self.apart.knocking.len()
     }
 
+    /// Which they are.
+    pub(super) fn waiting_apart(&self) -> impl Iterator<Item = RowId> {
+        let Queue { suspects, knocking } = &self.apart;
+        suspects.iter().chain(knocking).copied()
+    }
+
     /// Is there something to send on a connection of its own, which does not stand?
     pub(super) fn wants_connection(&self) -> bool {
         !self.apart.is_empty() && !self.channels[self.of(Solitude::Connection).0].open

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use super::Pause;
 use super::channels::Solitude;
+use super::held_back::{HeldBack, Withheld};
 use super::lane::destination_hash;
 use crate::message::RowId;
 use crate::runtime::{Map, Moment};
@@ -28,6 +29,15 @@ pub(super) fn exchange_gate(exchange: &str) -> u64 {
     let mut hasher = DefaultHasher::new();
     ("exchange", exchange, 0_u8).hash(&mut hasher);
     hasher.finish()
+}
+
+/// What a gate shuts, and why.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Sign {
+    pub(super) exchange: String,
+    /// `None` for all of the exchange.
+    pub(super) routing_key: Option<String>,
+    pub(super) why: String,
 }
 
 /// A gate that is closed.
@@ -49,6 +59,7 @@ pub(super) struct Closed {
     pub(super) probe: Option<RowId>,
     /// The lowest row not kept in memory because of this gate.
     pub(super) shelved_from: Option<i64>,
+    sign: Sign,
 }
 
 impl Closed {
@@ -185,6 +196,7 @@ impl Gates {
         gate: u64,
         row: Traveller,
         patience: Duration,
+        sign: Sign,
         delay: impl FnOnce(u32) -> Duration,
     ) -> Refused {
         let closed = self.closed.entry(gate).or_insert(Closed {
@@ -196,6 +208,7 @@ impl Gates {
             expired: false,
             probe: Some(row.id),
             shelved_from: None,
+            sign: Sign::default(),
         });
         closed.patience = patience;
         if closed.gives_up(row) {
@@ -204,7 +217,7 @@ impl Gates {
         if *closed.probe.get_or_insert(row.id) != row.id {
             return Refused::HeldBack;
         }
-        closed.cost = None;
+        (closed.cost, closed.sign) = (None, sign);
         closed.failures = closed.failures.saturating_add(1);
         closed.until = row.now + delay(closed.failures);
         Refused::KnockAgain(closed.until)
@@ -212,7 +225,7 @@ impl Gates {
 
     /// Too many wait for their turn on the connection apart: the rest of this destination is held back
     /// until this row, which has its turn, got through.
-    pub(super) fn hold(&mut self, gate: u64, row: Traveller, patience: Duration) {
+    pub(super) fn hold(&mut self, gate: u64, row: Traveller, patience: Duration, sign: Sign) {
         self.closed.entry(gate).or_insert(Closed {
             until: row.now,
             failures: 0,
@@ -222,6 +235,7 @@ impl Gates {
             expired: false,
             probe: Some(row.id),
             shelved_from: None,
+            sign,
         });
     }
 
@@ -301,6 +315,21 @@ impl Gates {
             }
         }
         from
+    }
+
+    /// What those hold back that are closed to somebody.
+    pub(super) fn held_back(&self, now: Moment) -> Vec<HeldBack> {
+        let closed = self.closed.values().filter(|closed| !closed.is_deserted());
+        let told = |closed: &Closed| HeldBack {
+            what: Withheld::Destination {
+                exchange: closed.sign.exchange.clone(),
+                routing_key: closed.sign.routing_key.clone(),
+                tried_by: closed.probe.map(|id| id.0),
+            },
+            for_seconds: now.since(closed.since).as_secs(),
+            why: closed.sign.why.clone(),
+        };
+        closed.map(told).collect()
     }
 
     /// Is none closed?

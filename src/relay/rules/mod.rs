@@ -24,6 +24,7 @@ mod coverage;
 mod flow;
 mod gate;
 mod hazard;
+mod held_back;
 mod lane;
 mod ledger;
 mod ownership;
@@ -39,6 +40,7 @@ mod walk;
 
 pub use channels::ChannelNo;
 pub use flow::{BEHIND_QUARANTINED, Batches, Flow, FlowLimits, Request, Standing};
+pub use held_back::{HeldBack, Withheld};
 pub use lane::Lane;
 pub use ownership::{Leases, Ownership, Peer, Plan, Take};
 pub use partition::{Partition, PartitionSet};

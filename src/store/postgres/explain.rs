@@ -5,11 +5,12 @@ use std::time::SystemTime;
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
+use super::held_back::understood;
 use super::ident::quote_literal;
 use super::operator::{Operator, Parameter};
 use super::quarantine::{Entry, Selection};
 use super::row::get;
-use crate::relay::rules::BEHIND_QUARANTINED;
+use crate::relay::rules::{BEHIND_QUARANTINED, HeldBack};
 use crate::store::StoreError;
 
 /// Rows of one message_id told at the most.
@@ -104,6 +105,8 @@ pub struct Sender {
     pub ready: bool,
     /// Why not.
     pub waits_for: Option<String>,
+    /// What it held back on purpose.
+    pub held_back: Vec<HeldBack>,
 }
 
 /// Who holds the row's partition.
@@ -234,7 +237,8 @@ impl Operator {
     pub async fn senders(&self, partition: i16, patience: f64) -> Result<Vec<Sender>, StoreError> {
         let sql = format!(
             "SELECT name, heartbeat_at, \
-               silent < LEAST(lease_for, pg_catalog.make_interval(secs => $1)) AS alive, ready, waits_for \
+               silent < LEAST(lease_for, pg_catalog.make_interval(secs => $1)) AS alive, ready, waits_for, \
+               pg_catalog.to_jsonb(i) -> 'held_back' \
              FROM (SELECT *, pg_catalog.clock_timestamp() - heartbeat_at AS silent, instance = \
                  (SELECT owner FROM {lease} WHERE relation = {relation} AND partition = $2) AS owns \
                FROM {instance} WHERE relation = {relation}) AS i \
@@ -253,6 +257,7 @@ impl Operator {
                 alive: get(row, 2)?,
                 ready: get(row, 3)?,
                 waits_for: get(row, 4)?,
+                held_back: understood(get(row, 5)?),
             })
         };
         rows.iter().map(read).collect()

@@ -7,6 +7,7 @@ pub mod explain;
 pub mod facts;
 mod gate;
 pub mod grants;
+mod held_back;
 pub mod ident;
 pub mod inbox_entries;
 pub mod inbox_grants;

@@ -128,13 +128,14 @@ impl PgSettler {
         }
         let leases = LeaseSql::new(outbox, token);
         leases.make(&session, deadline).await?;
+        let heartbeat = Heartbeat::of(&session.client, outbox).await?;
         Ok(Self {
             session,
             seat,
             statements,
             held: AtomicBool::new(false),
             careful_until: Moment::ORIGIN,
-            heartbeat: Heartbeat::new(outbox),
+            heartbeat,
             leases,
             token,
             outbox: outbox.clone(),

@@ -68,12 +68,27 @@ async fn look(session: &Session, store: &PgStore) -> Result<Status, StoreError> 
     };
     let now = look.rows("ask for the time", "SELECT pg_catalog.clock_timestamp()");
     let now = now.await?.first().map(|row| get(row, 0)).transpose()?;
+    let now = now.unwrap_or(SystemTime::UNIX_EPOCH);
+    let measures = measures(session, &store.outbox, &shape, store.deadline()).await?;
+    let sent = look.sent(store.on_sent).await?;
     Ok(Status {
-        now: now.unwrap_or(SystemTime::UNIX_EPOCH),
-        measures: measures(session, &store.outbox, &shape, store.deadline()).await?,
-        sent: look.sent(store.on_sent).await?,
+        sent: sent.filter(|sent| sent.rows > 0 || !confirmed_lately(&measures, now)),
+        now,
+        measures,
     })
 }
+
+/// Where a relay had a row confirmed in the last minute and none is there, it was removed at once: by
+/// a relay with another `outbox.on_sent` than is set here.
+fn confirmed_lately(measures: &Measures, now: SystemTime) -> bool {
+    let mut confirms = measures
+        .instances
+        .iter()
+        .filter_map(|one| one.last_confirm_at);
+    confirms.any(|at| now.duration_since(at).unwrap_or_default() < LATELY)
+}
+
+const LATELY: Duration = Duration::from_secs(60);
 
 impl Look<'_> {
     /// Rows are sent about in the order of their ids, so the lately sent ones are at the high
@@ -106,7 +121,7 @@ impl Look<'_> {
         let within = seconds(get(row, 1)?).filter(|_| rows >= RECENT);
         Ok(Some(SentLately {
             rows,
-            within: within.unwrap_or(Duration::from_secs(60)),
+            within: within.unwrap_or(LATELY),
         }))
     }
 }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use outbox_relay::relay::rules::{HeldBack, Withheld};
 use outbox_relay::store::{Announcement, Settler};
 use uuid::Uuid;
 
@@ -24,6 +25,30 @@ pub fn sign(instance: u128) -> Announcement {
         last_confirm: None,
         lease: Duration::from_secs(15),
         partitions: 256,
+        held_back: Vec::new(),
+    }
+}
+
+fn refusing() -> HeldBack {
+    HeldBack {
+        what: Withheld::Destination {
+            exchange: "orders".to_owned(),
+            routing_key: Some("eu \"quoted\"".to_owned()),
+            tried_by: Some(7),
+        },
+        for_seconds: 9,
+        why: "404 NOT_FOUND".to_owned(),
+    }
+}
+
+fn unmarked() -> HeldBack {
+    HeldBack {
+        what: Withheld::Unmarked {
+            ids: vec![1, 2],
+            rows: 2,
+        },
+        for_seconds: 8,
+        why: "locked".to_owned(),
     }
 }
 
@@ -37,6 +62,7 @@ async fn a_sign_of_life_is_written_and_renewed<S: Stage>(stage: &S) {
         last_confirm: Some(Duration::from_secs(90)),
         lease: Duration::from_millis(2_500),
         partitions: 3,
+        held_back: vec![refusing(), unmarked()],
         ..sign(1)
     };
     settler.announce(&told).await.expect("renewed");

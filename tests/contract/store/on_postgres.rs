@@ -205,7 +205,7 @@ impl Stage for OnPostgres {
         let select = "SELECT instance, name, version, ready, waits_for, database_state, \
              database_reason, broker_state, broker_reason, partitions, \
              EXTRACT(epoch FROM clock_timestamp() - last_confirm_at)::float8, \
-             EXTRACT(epoch FROM lease_for)::float8 \
+             EXTRACT(epoch FROM lease_for)::float8, held_back \
              FROM outbox.instance ORDER BY instance";
         let rows = self.client.query(select, &[]).await.expect(select);
         let read = |row: &tokio_postgres::Row| Announcement {
@@ -219,6 +219,10 @@ impl Stage for OnPostgres {
             partitions: row.get::<_, i16>(9).unsigned_abs(),
             last_confirm: row.get::<_, Option<f64>>(10).map(Duration::from_secs_f64),
             lease: Duration::from_secs_f64(row.get(11)),
+            held_back: row
+                .get::<_, Option<serde_json::Value>>(12)
+                .map(|told| serde_json::from_value(told).expect("understood"))
+                .unwrap_or_default(),
         };
         rows.iter().map(read).collect()
     }

@@ -299,6 +299,20 @@ async fn a_body_that_postgresql_compressed_is_published_whole() {
     assert_ne!(bytes[..], noise(90_000));
 }
 
+/// The schema of the version before.
+#[tokio::test]
+async fn a_sign_of_life_is_given_where_there_is_no_place_for_what_is_held_back() {
+    let stage = OnPostgres::new().await;
+    let drop = "ALTER TABLE outbox.instance DROP COLUMN held_back";
+    stage.client.batch_execute(drop).await.expect("dropped");
+    let mut settler = settler(&stage).await;
+    for _ in 0..2 {
+        assert!(settler.announce(&sign(1)).await.expect("written"));
+    }
+    let measures = settler.measure().await.expect("measured");
+    assert_eq!(measures.instances.len(), 1);
+}
+
 #[tokio::test]
 async fn a_sign_of_life_waits_for_no_lock_and_sweeps_the_dead() {
     let stage = OnPostgres::new().await;

@@ -9,6 +9,10 @@ use crate::runtime::Moment;
 /// Rows that may wait for their turn on the connection apart before others are held back.
 const APART: usize = 100;
 
+/// Why, then.
+const CROWDED: &str =
+    "more wait for their turn on a connection of their own than are kept in memory";
+
 impl Flow {
     /// Has it, or has what lies behind its gate, cost a channel or a connection before? Then it
     /// takes nobody's confirm with it but its own.
@@ -29,7 +33,8 @@ impl Flow {
             && !row.convict
         {
             let patience = self.limits.destination_after;
-            self.gates.hold(destination, row, patience);
+            let sign = self.sign(id, destination, CROWDED);
+            self.gates.hold(destination, row, patience, sign);
         }
     }
 
@@ -67,7 +72,7 @@ impl Flow {
         let (times, blamed) = self.hazards.convict(row, gates[1]);
         let closes = blamed || self.gates.probes(gates[1], id);
         let over = now.since(row.waiting_since) >= self.limits.destination_after;
-        let given_up = closes && self.close(gates[1], row) || over && !works;
+        let given_up = closes && self.close(gates[1], row, &reason) || over && !works;
         let class = ReasonClass::DestinationRefused;
         if given_up {
             self.quarantine(id, Unfit { class, reason });
@@ -81,11 +86,12 @@ impl Flow {
     }
 
     /// Closes the gate over this row. Is the patience with the row over?
-    fn close(&mut self, gate: u64, row: Traveller) -> bool {
+    fn close(&mut self, gate: u64, row: Traveller, reason: &str) -> bool {
+        let sign = self.sign(row.id, gate, reason);
         let (retry, jitter) = (&self.limits.retry, &mut self.jitter);
         let delay = |failures| retry.delay(failures, jitter);
         let patience = self.limits.destination_after;
-        match self.gates.refused(gate, row, patience, delay) {
+        match self.gates.refused(gate, row, patience, sign, delay) {
             Refused::KnockAgain(_) => {
                 self.gates.has_cost(gate, Solitude::Connection);
                 false

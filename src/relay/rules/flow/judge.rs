@@ -256,9 +256,10 @@ impl Flow {
                 self.limits.destination_after,
             ),
         };
+        let sign = self.sign(id, gate, reason);
         let (retry, jitter) = (&self.limits.retry, &mut self.jitter);
         let delay = |failures| retry.delay(failures, jitter);
-        match self.gates.refused(gate, row, patience, delay) {
+        match self.gates.refused(gate, row, patience, sign, delay) {
             Refused::KnockAgain(at) => {
                 if matches!(refusal, Refusal::Silent(_) | Refusal::Closed(_)) {
                     self.gates.has_cost(gate, Solitude::Channel);

@@ -13,6 +13,7 @@ mod read;
 mod successors;
 mod take_in;
 mod turn;
+mod withheld;
 
 pub use publish::Batches;
 pub use read::Request;

@@ -16,7 +16,12 @@ fn row(id: i64, seconds: u64) -> Traveller {
 }
 
 fn refuse(gates: &mut Gates, row: Traveller) -> Refused {
-    gates.refused(7, row, PATIENCE, |failures| SECOND * failures)
+    let sign = Sign {
+        exchange: "orders".to_owned(),
+        routing_key: Some("eu".to_owned()),
+        why: "404".to_owned(),
+    };
+    gates.refused(7, row, PATIENCE, sign, |failures| SECOND * failures)
 }
 
 #[test]
@@ -28,6 +33,16 @@ fn one_row_knocks_and_the_others_are_held_back() {
     assert_eq!(gates.passage([1, 7], row(3, 0)), Passage::Probe(next));
     assert_eq!(gates.passage([1, 7], row(5, 0)), Passage::Shut);
     assert_eq!(gates.passage([1, 2], row(5, 0)), Passage::Free);
+    let told = HeldBack {
+        what: Withheld::Destination {
+            exchange: "orders".to_owned(),
+            routing_key: Some("eu".to_owned()),
+            tried_by: Some(3),
+        },
+        for_seconds: 9,
+        why: "404".to_owned(),
+    };
+    assert_eq!(gates.held_back(row(3, 9).now), [told]);
     gates.shelve([1, 7], 5);
     gates.shelve([1, 7], 4);
     assert_eq!(gates.passed(7).and_then(|gate| gate.shelved_from), Some(4));
@@ -54,6 +69,7 @@ fn where_a_connection_was_lost_the_next_row_knocks_at_its_time_though_nobody_wai
     assert_eq!(gates.withdrew([1, 7], RowId(3)), None);
     assert!(gates.closed.contains_key(&7));
     assert_eq!(gates.closed(), 0, "to nobody");
+    assert_eq!(gates.held_back(row(3, 1).now), []);
     assert_eq!(gates.passage([1, 7], row(8, 0)), Passage::Probe(next));
     for id in [8, 9] {
         let cost = gates.cost_of_passing([1, 7], RowId(id));

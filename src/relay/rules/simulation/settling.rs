@@ -122,6 +122,7 @@ impl Node {
             last_confirm: None,
             lease,
             partitions: 0,
+            held_back: Vec::new(),
         }
     }
 

@@ -5,6 +5,7 @@ use tokio_postgres::Row;
 use super::{LIMIT, Look, seconds};
 use crate::store::StoreError;
 use crate::store::measures::{Holder, Instance};
+use crate::store::postgres::held_back::understood;
 use crate::store::postgres::ident::quote_literal;
 use crate::store::postgres::row::get;
 
@@ -55,8 +56,8 @@ impl Look<'_> {
             "SELECT instance, name, version, started_at, \
                EXTRACT(epoch FROM pg_catalog.clock_timestamp() - heartbeat_at)::float8, \
                ready, waits_for, database_state, broker_state, last_confirm_at, partitions, \
-               EXTRACT(epoch FROM lease_for)::float8 \
-             FROM {} WHERE relation = {} ORDER BY started_at, name LIMIT 1000",
+               EXTRACT(epoch FROM lease_for)::float8, pg_catalog.to_jsonb(i) -> 'held_back' \
+             FROM {} AS i WHERE relation = {} ORDER BY started_at, name LIMIT 1000",
             self.outbox.sibling("instance"),
             quote_literal(self.outbox.relation())
         );
@@ -75,6 +76,7 @@ impl Look<'_> {
                 broker: get(row, 8)?,
                 last_confirm_at: get(row, 9)?,
                 partitions: get(row, 10)?,
+                held_back: understood(get(row, 12)?),
             })
         };
         rows.iter().map(read).collect()

@@ -1,7 +1,7 @@
 //! What an outbox is made of, for comparison with the catalog. The migrations make it; a test
 //! sees to it that the two agree.
 
-use super::migration::{BOOKKEEPING, Migration, SCHEMA};
+use super::migration::{BOOKKEEPING, HELD_BACK, Migration, SCHEMA};
 
 /// A column as it must be.
 pub(super) struct ExpectedColumn {
@@ -131,6 +131,9 @@ pub(super) const RELAY_INDEXES: [ExpectedIndex; 4] = [
     },
 ];
 
+/// Columns that a migration added to a table that was there: table, column, migration.
+pub(super) const ADDED: [(&str, &str, Migration); 1] = [("instance", "held_back", HELD_BACK)];
+
 /// The tables beside the outbox.
 pub(super) const TABLES: &[ExpectedTable] = &[
     ExpectedTable {
@@ -229,6 +232,7 @@ pub(super) const TABLES: &[ExpectedTable] = &[
             optional("broker_reason", "text"),
             optional("last_confirm_at", TIME),
             defaulted("partitions", "smallint", "DEFAULT 0"),
+            optional("held_back", "jsonb"),
         ],
         indexes: &[unique(&["instance"])],
     },

@@ -4,13 +4,14 @@
 use tokio_postgres::Client;
 
 use super::catalog::Catalog;
+use super::column::compare_column;
 use super::definition::{Definition, Payload, Wake};
 use super::expected::{
     CLOCK, ExpectedIndex, ExpectedTable, IDENTITY, TIME, defaulted, optional, plain, required,
     unique,
 };
 use super::migration::{Migration, in_one_transaction};
-use super::pending::{Pending, Remedy, compare_column, function_problem, has_index, shown};
+use super::pending::{Pending, Remedy, function_problem, has_index, shown};
 use crate::store::error::StoreError;
 use crate::store::postgres::ident::Outbox;
 

@@ -63,8 +63,15 @@ const WAKE_NONE: Migration = Migration {
     template: include_str!("../../../../migrations/0007_wake_none.sql"),
 };
 
+/// Adds what relays tell of rows that they hold back.
+pub const HELD_BACK: Migration = Migration {
+    version: 8,
+    name: "held_back",
+    template: include_str!("../../../../migrations/0008_held_back.sql"),
+};
+
 /// The newest version that this program brings.
-pub const NEWEST: i32 = WAKE_TRIGGER.version;
+pub const NEWEST: i32 = HELD_BACK.version;
 
 /// Makes or removes the trigger.
 #[must_use]
@@ -77,7 +84,7 @@ pub fn wake_trigger(wake: Wake) -> Migration {
 
 /// All of them, in order.
 #[must_use]
-pub fn all(wake: Wake) -> [Migration; 7] {
+pub fn all(wake: Wake) -> [Migration; 8] {
     [
         SCHEMA,
         MESSAGE,
@@ -86,6 +93,7 @@ pub fn all(wake: Wake) -> [Migration; 7] {
         ENQUEUE,
         WAKE,
         wake_trigger(wake),
+        HELD_BACK,
     ]
 }
 

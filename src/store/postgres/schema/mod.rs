@@ -2,6 +2,7 @@
 
 mod apply;
 mod catalog;
+mod column;
 mod definition;
 mod expected;
 mod inbox;

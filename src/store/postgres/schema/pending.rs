@@ -2,14 +2,15 @@
 
 use std::fmt;
 
-use super::catalog::{Catalog, Column, Function, Relation};
+use super::catalog::{Catalog, Function, Relation};
+use super::column::compare_column;
 use super::definition::{Definition, Payload, Wake};
 use super::expected::{
-    ExpectedColumn, ExpectedIndex, MESSAGE_COLUMNS, MESSAGE_KEY, RELAY_INDEXES, TABLES,
+    ADDED, ExpectedColumn, ExpectedIndex, MESSAGE_COLUMNS, MESSAGE_KEY, RELAY_INDEXES, TABLES,
 };
 use super::migration::{self, ENQUEUE, Index, MESSAGE, Migration, NEWEST, SCHEMA, WAKE};
 use super::wake::wake_key;
-use crate::store::postgres::ident::{Outbox, quoted};
+use crate::store::postgres::ident::Outbox;
 
 /// Something that is not as it must be.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -234,11 +235,16 @@ impl Compare<'_> {
             let Some(table) = self.found.tables.get(expected.name) else {
                 let problem = format!("table {}.{}: missing", outbox.schema(), expected.name);
                 list.push(self.migrate(problem, expected.migration));
+                self.added(expected.name, &Relation::default(), list);
                 continue;
             };
+            self.added(expected.name, table, list);
             let quoted = outbox.sibling(expected.name);
             let payload = (expected.name == "quarantine").then(|| self.payload(false));
-            for column in expected.columns.iter().chain(&payload) {
+            let added = |name| ADDED.iter().any(|(to, added, _)| (*to, *added) == name);
+            let first = expected.columns.iter();
+            let first = first.filter(|column| !added((expected.name, column.name)));
+            for column in first.chain(&payload) {
                 compare_column(expected.name, &quoted, column, table, list);
             }
             for index in expected
@@ -256,6 +262,16 @@ impl Compare<'_> {
             }
         }
         self.leases(list);
+    }
+
+    /// Columns that were added to a table after it had been made.
+    fn added(&self, name: &str, table: &Relation, list: &mut Vec<Pending>) {
+        for (_, column, migration) in ADDED.iter().filter(|(to, ..)| *to == name) {
+            if !table.columns.contains_key(*column) {
+                let problem = format!("column {name}.{column}: missing");
+                list.push(self.migrate(problem, *migration));
+            }
+        }
     }
 
     fn functions(&self, list: &mut Vec<Pending>) {
@@ -315,57 +331,6 @@ pub(super) fn function_problem(
             .filter(|sql| !plain(sql).contains(&plain(&function.source)))
             .map(|_| "its body is not this version's"),
     }
-}
-
-pub(super) fn compare_column(
-    table: &str,
-    quoted_table: &str,
-    expected: &ExpectedColumn,
-    found: &Relation,
-    list: &mut Vec<Pending>,
-) {
-    let name = expected.name;
-    let quoted_name = quoted(name);
-    let (problem, change) = match found.columns.get(name) {
-        None => {
-            let (sql_type, default) = (expected.sql_type, expected.default.unwrap_or_default());
-            let not_null = if expected.not_null { "NOT NULL" } else { "" };
-            let change = format!("ADD COLUMN {quoted_name} {sql_type} {not_null} {default}");
-            ("missing".to_owned(), change)
-        }
-        Some(column) if !type_fits(expected, column) => (
-            format!("{}, {} expected", column.sql_type, expected.sql_type),
-            format!("ALTER COLUMN {quoted_name} TYPE {}", expected.sql_type),
-        ),
-        Some(column) if expected.not_null && !column.not_null => (
-            "may be NULL".to_owned(),
-            format!("ALTER COLUMN {quoted_name} SET NOT NULL"),
-        ),
-        Some(column) if expected.default.is_some() && !column.has_default => {
-            let default = expected.default.unwrap_or_default();
-            let change = if default.starts_with("DEFAULT") {
-                "SET"
-            } else {
-                "ADD"
-            };
-            (
-                "has no default".to_owned(),
-                format!("ALTER COLUMN {quoted_name} {change} {default}"),
-            )
-        }
-        Some(_) => return,
-    };
-    let change = change.split_whitespace().collect::<Vec<_>>().join(" ");
-    list.push(Pending {
-        problem: format!("column {table}.{name}: {problem}"),
-        remedy: Remedy::ByHand(format!("ALTER TABLE {quoted_table} {change}")),
-    });
-}
-
-/// Other tools write `varchar` where we write `text`; the relay reads both.
-fn type_fits(expected: &ExpectedColumn, found: &Column) -> bool {
-    found.sql_type == expected.sql_type
-        || (expected.sql_type == "text" && found.sql_type.starts_with("character varying"))
 }
 
 pub(super) fn has_index(table: &Relation, expected: &ExpectedIndex) -> bool {
