@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use super::Pause;
 use super::channels::Solitude;
-use super::held_back::{HeldBack, Withheld};
+use super::held_back::{HeldBack, TOLD, Withheld};
 use super::lane::destination_hash;
 use crate::message::RowId;
 use crate::runtime::{Map, Moment};
@@ -40,6 +40,9 @@ pub(super) struct Sign {
     pub(super) why: String,
 }
 
+/// Gates that have a sign, so that many that are closed take little room.
+const SIGNS: usize = 1000;
+
 /// A gate that is closed.
 #[derive(Debug, Clone)]
 pub(super) struct Closed {
@@ -59,7 +62,8 @@ pub(super) struct Closed {
     pub(super) probe: Option<RowId>,
     /// The lowest row not kept in memory because of this gate.
     pub(super) shelved_from: Option<i64>,
-    sign: Sign,
+    /// Only the first ones have one.
+    sign: Option<Box<Sign>>,
 }
 
 impl Closed {
@@ -199,6 +203,7 @@ impl Gates {
         sign: Sign,
         delay: impl FnOnce(u32) -> Duration,
     ) -> Refused {
+        let room = self.closed.len() < SIGNS;
         let closed = self.closed.entry(gate).or_insert(Closed {
             until: row.now,
             failures: 0,
@@ -208,7 +213,7 @@ impl Gates {
             expired: false,
             probe: Some(row.id),
             shelved_from: None,
-            sign: Sign::default(),
+            sign: None,
         });
         closed.patience = patience;
         if closed.gives_up(row) {
@@ -217,7 +222,10 @@ impl Gates {
         if *closed.probe.get_or_insert(row.id) != row.id {
             return Refused::HeldBack;
         }
-        (closed.cost, closed.sign) = (None, sign);
+        closed.cost = None;
+        if room || closed.sign.is_some() {
+            closed.sign = Some(Box::new(sign));
+        }
         closed.failures = closed.failures.saturating_add(1);
         closed.until = row.now + delay(closed.failures);
         Refused::KnockAgain(closed.until)
@@ -226,6 +234,7 @@ impl Gates {
     /// Too many wait for their turn on the connection apart: the rest of this destination is held back
     /// until this row, which has its turn, got through.
     pub(super) fn hold(&mut self, gate: u64, row: Traveller, patience: Duration, sign: Sign) {
+        let sign = (self.closed.len() < SIGNS).then(|| Box::new(sign));
         self.closed.entry(gate).or_insert(Closed {
             until: row.now,
             failures: 0,
@@ -317,19 +326,22 @@ impl Gates {
         from
     }
 
-    /// What those hold back that are closed to somebody.
+    /// What those hold back that are closed to somebody, for longest first.
     pub(super) fn held_back(&self, now: Moment) -> Vec<HeldBack> {
         let closed = self.closed.values().filter(|closed| !closed.is_deserted());
-        let told = |closed: &Closed| HeldBack {
+        let signed = closed.filter_map(|closed| Some((closed, closed.sign.as_deref()?)));
+        let mut signed: Vec<(&Closed, &Sign)> = signed.collect();
+        signed.sort_by_key(|(closed, _)| closed.since);
+        let told = |(closed, sign): (&Closed, &Sign)| HeldBack {
             what: Withheld::Destination {
-                exchange: closed.sign.exchange.clone(),
-                routing_key: closed.sign.routing_key.clone(),
+                exchange: sign.exchange.clone(),
+                routing_key: sign.routing_key.clone(),
                 tried_by: closed.probe.map(|id| id.0),
             },
             for_seconds: now.since(closed.since).as_secs(),
-            why: closed.sign.why.clone(),
+            why: sign.why.clone(),
         };
-        closed.map(told).collect()
+        signed.into_iter().take(TOLD).map(told).collect()
     }
 
     /// Is none closed?

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 /// Things told at the most, those held back for longest first.
-const TOLD: usize = 20;
+pub(super) const TOLD: usize = 20;
 
 /// Something that is held back.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -123,3 +123,21 @@ fn when_patience_is_over_rows_that_waited_as_long_are_given_up_and_no_others() {
     assert_eq!(gates.passage([1, 7], young), Passage::Shut);
     assert_eq!(refuse(&mut gates, young), Refused::HeldBack);
 }
+
+#[test]
+fn of_many_closed_gates_those_that_are_closed_for_longest_are_told() {
+    let mut gates = Gates::default();
+    for id in 0..1_100 {
+        let row = row(id, u64::try_from(id).unwrap());
+        let sign = Sign {
+            why: id.to_string(),
+            ..Sign::default()
+        };
+        gates.refused(row.id.0.unsigned_abs(), row, PATIENCE, sign, |_| SECOND);
+    }
+    let told = gates.held_back(row(0, 2_000).now);
+    assert_eq!((told.len(), told[0].for_seconds), (20, 2_000));
+    assert_eq!(told[0].why, "0");
+    let signed = gates.closed.values().filter(|closed| closed.sign.is_some());
+    assert_eq!(signed.count(), SIGNS);
+}
