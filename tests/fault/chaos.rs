@@ -9,8 +9,9 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use clap::ValueEnum;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 
+use crate::support::PATIENCE;
 use crate::support::postgres::{Postgres, connect};
 use crate::support::proxy::{Fault, Proxy};
 use crate::support::queues::Queues;
@@ -231,8 +232,9 @@ impl Stage {
         self.fill_up();
     }
 
-    /// Faults that come faster than anybody could recover would only make a backlog.
-    async fn catch_up(&self) {
+    /// Faults that come faster than anybody could recover would only make a backlog. Where the machine
+    /// is too slow for the load, writers rest until it is gone.
+    async fn catch_up(&self, writers: &Writers) {
         let backlog = |rows: u32| {
             format!(
                 "SELECT count(*) < {rows} FROM \
@@ -240,7 +242,12 @@ impl Stage {
             )
         };
         if !self.scene.ask::<bool>(&backlog(3_000)).await {
-            self.scene.until(&backlog(300)).await;
+            let under_load = timeout(PATIENCE / 2, self.scene.until(&backlog(300))).await;
+            if under_load.is_err() {
+                writers.rest(true);
+                self.scene.until(&backlog(300)).await;
+                writers.rest(false);
+            }
         }
     }
 
@@ -329,7 +336,7 @@ async fn under_everything_at_once_the_promises_hold() {
         if dice.below(3) > 0 {
             writers.write(20).await;
         }
-        stage.catch_up().await;
+        stage.catch_up(&writers).await;
     }
     writers.stop().await;
     stage.scene.drained().await;

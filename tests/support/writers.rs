@@ -49,6 +49,7 @@ impl Load {
 /// Writers at work.
 pub struct Writers {
     stop: watch::Sender<bool>,
+    rest: watch::Sender<bool>,
     written: watch::Receiver<u64>,
     tasks: JoinSet<()>,
 }
@@ -58,6 +59,7 @@ impl Writers {
     pub fn start(database: &str, ledger: &Arc<Ledger>, load: &Load) -> Self {
         let (stop, stopped) = watch::channel(false);
         let (count, written) = watch::channel(0);
+        let (rest, resting) = watch::channel(false);
         let (count, numbers) = (Arc::new(count), Arc::new(AtomicU64::new(0)));
         let mut tasks = JoinSet::new();
         for _ in 0..load.writers {
@@ -68,10 +70,11 @@ impl Writers {
                 numbers: Arc::clone(&numbers),
                 count: Arc::clone(&count),
             };
-            tasks.spawn(writer.write_until(stopped.clone()));
+            tasks.spawn(writer.write_until(stopped.clone(), resting.clone()));
         }
         Self {
             stop,
+            rest,
             written,
             tasks,
         }
@@ -93,12 +96,18 @@ impl Writers {
         reached.expect("in time").expect("writers live");
     }
 
+    /// Writes nothing for a while, or goes on.
+    pub fn rest(&self, rest: bool) {
+        self.rest.send_replace(rest);
+    }
+
     /// Stops after the transactions under way.
     ///
     /// # Panics
     /// If a writer panicked.
     pub async fn stop(mut self) {
         self.stop.send_replace(true);
+        self.rest(false);
         while let Some(ended) = self.tasks.join_next().await {
             ended.expect("the writer did not panic");
         }
@@ -120,7 +129,7 @@ const INSERT: &str =
     RETURNING id, message_id";
 
 impl Writer {
-    async fn write_until(self, stopped: watch::Receiver<bool>) {
+    async fn write_until(self, stopped: watch::Receiver<bool>, mut resting: watch::Receiver<bool>) {
         while !*stopped.borrow() {
             // An application whose database is away tries again until it is back.
             let Ok((mut client, connection)) = tokio_postgres::connect(&self.database, NoTls).await
@@ -131,6 +140,10 @@ impl Writer {
             };
             let driving = tokio::spawn(connection);
             while !*stopped.borrow() && self.write(&mut client).await.is_ok() {
+                // Who would tell it to go on is gone: so is the reason to.
+                if resting.wait_for(|resting| !resting).await.is_err() {
+                    break;
+                }
                 if !self.load.pause.is_zero() {
                     // The load itself.
                     sleep(self.load.pause).await;
