@@ -17,6 +17,8 @@ pub struct Fault {
     pub reason: String,
     /// What makes it right, with the setting's name, where more is known than the class says.
     pub remedy: Option<String>,
+    /// The row of the outbox that it is about, if the server names one.
+    pub row: Option<i64>,
 }
 
 impl Fault {
@@ -28,6 +30,7 @@ impl Fault {
             sqlstate: None,
             reason: reason.into(),
             remedy: None,
+            row: None,
         }
     }
 
@@ -166,10 +169,8 @@ impl StoreError {
     #[must_use]
     pub fn from_sqlstate(sqlstate: &str, doing: impl Into<String>, reason: &str) -> Self {
         let fault = Fault {
-            doing: doing.into(),
             sqlstate: Some(sqlstate.to_owned()),
-            reason: reason.to_owned(),
-            remedy: None,
+            ..Fault::new(doing, reason)
         };
         match sqlstate {
             "40001" | "40P01" => Self::Retryable(fault),

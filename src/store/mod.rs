@@ -129,12 +129,16 @@ pub trait Settler: Send + 'static {
 
     /// Removes rows of the stretch that were sent long enough ago, of the first
     /// [`SWEEP_ROWS`](crate::relay::rules::SWEEP_ROWS) that are in it. Never waits for a row's
-    /// lock, and leaves what is pending alone.
+    /// lock, and leaves what is pending alone, and these.
     ///
     /// # Errors
-    /// [`StoreError`]; one that does not say that the connection is gone leaves it usable.
-    fn sweep(&mut self, stretch: Stretch)
-    -> impl Future<Output = Result<Swept, StoreError>> + Send;
+    /// [`StoreError`]; one that does not say that the connection is gone leaves it usable. It holds the
+    /// row that a foreign key keeps, if that is why.
+    fn sweep(
+        &mut self,
+        stretch: Stretch,
+        left_out: &[i64],
+    ) -> impl Future<Output = Result<Swept, StoreError>> + Send;
 
     /// Measures the outbox as a whole, at a bounded cost.
     ///

@@ -42,7 +42,7 @@ impl Upkeep {
             return Ok(());
         }
         let stretch = self.walk.stretch(begun);
-        let swept = settler.sweep(stretch).await;
+        let swept = settler.sweep(stretch, &self.walk.left_out(stretch)).await;
         let now = Clock.now();
         self.rows.count(now);
         match swept {
@@ -60,7 +60,8 @@ impl Upkeep {
             Err(
                 error @ (StoreError::Other(_) | StoreError::TimedOut(_) | StoreError::Retryable(_)),
             ) => {
-                let passed = self.walk.refused(stretch, now.since(begun), now);
+                let named = error.fault().row;
+                let passed = self.walk.refused(stretch, named, now.since(begun), now);
                 if passed.is_some() {
                     observer.kept();
                 }

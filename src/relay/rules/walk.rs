@@ -5,9 +5,10 @@
 //! young. Now and then it begins at the bottom, for rows that were pending when it passed.
 //!
 //! What cannot be removed, because a foreign key or a trigger of the application refuses it or makes it
-//! slow, is closed in on by ever shorter stretches, until one row is left over, and passed.
-//! Removes nothing itself.
+//! slow, is named by the server, or closed in on by ever shorter stretches until one row is left over.
+//! It is remembered and passed over, for a day. Removes nothing itself.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use crate::runtime::Moment;
@@ -27,8 +28,14 @@ const USUAL: i64 = 1000;
 /// So many refusals, each an error in the server's log, and the walk rests.
 const REFUSALS: u32 = 20;
 
-/// For so long, if it gets on between them.
-const BREATH: Duration = Duration::from_secs(2);
+/// For so long, and each time for twice as long, up to a bound, while nothing at all is removed
+/// between them.
+const BREATH: [Duration; 2] = [Duration::from_secs(2), Duration::from_secs(60)];
+
+/// Rows that are remembered because they cannot be removed, and of these so many are left out of one
+/// stretch.
+const REMEMBERED: usize = 10_000;
+const LEFT_OUT: usize = 1000;
 
 /// Sweeping takes at most one part in so many of the session's time.
 const SHARE: u32 = 10;
@@ -82,6 +89,12 @@ pub struct Walk {
     refusals: u32,
     /// Since the last rest: was anything removed?
     removed: bool,
+    /// Rests in a row in which nothing was.
+    fruitless: u32,
+    /// Rows that cannot be removed.
+    kept: BTreeSet<i64>,
+    /// When they are tried again.
+    retry_kept: Moment,
 }
 
 impl Walk {
@@ -97,6 +110,9 @@ impl Walk {
             anew: Moment::ORIGIN,
             refusals: 0,
             removed: false,
+            fruitless: 0,
+            kept: BTreeSet::new(),
+            retry_kept: Moment::ORIGIN,
         }
     }
 
@@ -112,12 +128,26 @@ impl Walk {
             let [soonest, latest] = ANEW;
             self.anew = now + (self.retention / 7).clamp(soonest, latest);
             (self.after, self.met) = (0, 0);
+            if now >= self.retry_kept {
+                self.kept.clear();
+            }
         }
+        let up_to = self.after.saturating_add(self.span);
+        let mut kept = self.kept.range(self.after.saturating_add(1)..=up_to);
         Stretch {
             after: self.after,
-            up_to: self.after.saturating_add(self.span),
+            up_to: kept.nth(LEFT_OUT).map_or(up_to, |id| id - 1),
             retention: self.retention,
         }
+    }
+
+    /// Rows of the stretch that are to be left out: they could not be removed.
+    #[must_use]
+    pub fn left_out(&self, stretch: Stretch) -> Vec<i64> {
+        let kept = self
+            .kept
+            .range(stretch.after.saturating_add(1)..=stretch.up_to);
+        kept.copied().collect()
     }
 
     /// The stretch was swept, which took so long until `now`.
@@ -130,7 +160,9 @@ impl Walk {
         }
         self.met = swept.last.map_or(self.met, |last| last.max(self.met));
         self.due = now + took * SHARE;
-        self.removed |= swept.removed > 0;
+        if swept.removed > 0 {
+            (self.removed, self.fruitless) = (true, 0);
+        }
         if swept.held > 0 {
             self.anew = self.anew.min(now + ANEW[0]);
         }
@@ -148,24 +180,56 @@ impl Walk {
     }
 
     /// Over some row of the stretch its removal was refused, or took too long, which took so long until
-    /// `now`: the next stretch is much shorter. Returns the row if it was the only one; it is passed.
-    pub fn refused(&mut self, stretch: Stretch, took: Duration, now: Moment) -> Option<i64> {
-        let length = stretch.up_to.saturating_sub(stretch.after);
-        self.span = (length.min(USUAL) / 4).max(1);
+    /// `now`. If the server `named` the row, the next stretch leaves it out; else it is much shorter.
+    /// Returns the row, if it is known.
+    pub fn refused(
+        &mut self,
+        stretch: Stretch,
+        named: Option<i64>,
+        took: Duration,
+        now: Moment,
+    ) -> Option<i64> {
         self.due = now + took * SHARE;
         self.refusals += 1;
-        let row = (length <= 1).then_some(stretch.up_to);
-        if let Some(id) = row {
-            (self.after, self.met) = (id, self.met.max(id));
-        }
-        if self.refusals >= REFUSALS {
-            let gets_on = self.removed;
-            self.rest(now);
-            if gets_on {
-                self.due = now + BREATH;
+        let in_it = |id: &i64| *id > stretch.after && *id <= stretch.up_to;
+        let row = match named.filter(in_it) {
+            Some(id) if self.remember(id, now) => {
+                // It is the first: those before it go.
+                self.span = (id - 1 - stretch.after).max(1);
+                Some(id)
             }
+            Some(_) | None => self.close_in(stretch, now),
+        };
+        if self.refusals >= REFUSALS {
+            let fruitless = if self.removed { 0 } else { self.fruitless + 1 };
+            self.rest(now);
+            self.fruitless = fruitless;
+            let [shortest, longest] = BREATH;
+            let breath = shortest * 2_u32.saturating_pow(fruitless.min(10));
+            self.due = self.due.min(now + breath.min(longest));
         }
         row
+    }
+
+    /// Takes a much shorter stretch, or passes the row, if it is the only one.
+    fn close_in(&mut self, stretch: Stretch, now: Moment) -> Option<i64> {
+        let length = stretch.up_to.saturating_sub(stretch.after);
+        self.span = (length.min(USUAL) / 4).max(1);
+        let row = (length <= 1).then_some(stretch.up_to)?;
+        self.remember(row, now);
+        (self.after, self.met) = (row, self.met.max(row));
+        Some(row)
+    }
+
+    /// Is that news, and is there room for it?
+    fn remember(&mut self, id: i64, now: Moment) -> bool {
+        if self.kept.len() >= REMEMBERED {
+            return false;
+        }
+        if self.kept.is_empty() {
+            self.retry_kept = now + ANEW[1];
+        }
+        self.kept.insert(id)
     }
 
     /// The stretch could not be swept, whatever is in it.

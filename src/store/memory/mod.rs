@@ -152,8 +152,8 @@ impl Settler for MemoryStore {
         Ok(())
     }
 
-    async fn sweep(&mut self, stretch: Stretch) -> Result<Swept, StoreError> {
-        Ok(lock(&self.table).sweep(stretch))
+    async fn sweep(&mut self, stretch: Stretch, left_out: &[i64]) -> Result<Swept, StoreError> {
+        Ok(lock(&self.table).sweep(stretch, left_out))
     }
 
     async fn measure(&mut self) -> Result<Measures, StoreError> {

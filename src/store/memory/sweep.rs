@@ -6,9 +6,9 @@ use crate::relay::rules::{SWEEP_ROWS, Stretch, Swept};
 
 impl Table {
     /// Removes rows of the stretch that were sent long enough ago.
-    pub fn sweep(&mut self, stretch: Stretch) -> Swept {
+    pub fn sweep(&mut self, stretch: Stretch, left_out: &[i64]) -> Swept {
         let now = self.now();
-        let in_it = |id: i64| id > stretch.after && id <= stretch.up_to;
+        let in_it = |id: i64| id > stretch.after && id <= stretch.up_to && !left_out.contains(&id);
         let mut swept = Swept {
             top: self.rows().last().map_or(0, |row| row.row.id.0),
             ..Swept::default()

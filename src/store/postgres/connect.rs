@@ -325,9 +325,9 @@ fn summary(mut refusals: Vec<StoreError>) -> StoreError {
         1 => refusals.swap_remove(0),
         _ => refusals.swap_remove(telling).map_fault(|fault| Fault {
             doing: "no host took us".to_owned(),
-            sqlstate: fault.sqlstate,
             reason: reasons.join("; "),
             remedy: (!remedies.is_empty()).then(|| remedies.join("; ")),
+            ..fault
         }),
     }
 }

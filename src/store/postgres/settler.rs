@@ -306,11 +306,18 @@ impl Settler for PgSettler {
             .await
     }
 
-    async fn sweep(&mut self, stretch: Stretch) -> Result<Swept, StoreError> {
+    async fn sweep(&mut self, stretch: Stretch, left_out: &[i64]) -> Result<Swept, StoreError> {
         if !self.shape.has("sent_at") {
             return Ok(Swept::default());
         }
-        sweep(&self.session, &self.outbox, self.deadline, stretch).await
+        sweep(
+            &self.session,
+            &self.outbox,
+            self.deadline,
+            stretch,
+            left_out,
+        )
+        .await
     }
 
     async fn leases(&mut self) -> Result<Leases, StoreError> {

@@ -7,6 +7,8 @@
 use std::time::Duration;
 
 use futures_util::future::join3;
+use tokio_postgres::Error;
+use tokio_postgres::error::SqlState;
 use tokio_postgres::types::{ToSql, Type};
 
 use super::ident::Outbox;
@@ -14,7 +16,7 @@ use super::reader::within;
 use super::row::get;
 use super::session::Session;
 use crate::relay::rules::{SWEEP_ROWS, Stretch, Swept};
-use crate::store::StoreError;
+use crate::store::{Fault, StoreError};
 
 /// The longest that settlements may wait for a sweep. A foreign key without an index, or a trigger,
 /// can make a removal take any time.
@@ -38,26 +40,32 @@ pub(super) async fn sweep(
     outbox: &Outbox,
     deadline: Duration,
     stretch: Stretch,
+    left_out: &[i64],
 ) -> Result<Swept, StoreError> {
     let retention = stretch.retention.as_secs_f64();
-    let parameters: [(&(dyn ToSql + Sync), Type); 3] = [
+    let parameters: [(&(dyn ToSql + Sync), Type); 4] = [
         (&stretch.after, Type::INT8),
         (&stretch.up_to, Type::INT8),
         (&retention, Type::FLOAT8),
+        (&left_out, Type::INT8_ARRAY),
     ];
     // Unnamed, so that a table that a migration changes meanwhile does no harm.
     let sql = sql(outbox);
     let usual = session.statement_timeout;
     let (short, usual) = (timeout(limit(usual)), timeout(usual));
     let client = &session.client;
+    let mut row = None;
     // One round trip; what follows a failure is carried out as well.
     let sweep = async {
         let set = client.batch_execute(&short);
         let swept = client.query_typed(&sql, &parameters);
         let (set, rows, reset) = join3(set, swept, client.batch_execute(&usual)).await;
-        set.and(reset).and(rows)
+        let swept = set.and(reset).and(rows);
+        row = swept.as_ref().err().and_then(referred_to);
+        swept
     };
-    let rows = within(deadline, "remove sent rows", sweep).await?;
+    let rows = within(deadline, "remove sent rows", sweep).await;
+    let rows = rows.map_err(|error| error.map_fault(|fault| Fault { row, ..fault }))?;
     let Some(row) = rows.first() else {
         return Ok(Swept::default());
     };
@@ -73,14 +81,23 @@ pub(super) async fn sweep(
     })
 }
 
-/// $1 ids above, $2 up to, $3 retention in seconds. Ids are never below 1.
+/// The row that a foreign key keeps: DETAIL says so in whatever language, and nothing else of it is
+/// taken over.
+fn referred_to(error: &Error) -> Option<i64> {
+    let answer = error.as_db_error();
+    let answer = answer.filter(|answer| *answer.code() == SqlState::FOREIGN_KEY_VIOLATION)?;
+    let (_, key) = answer.detail()?.split_once("(id)=(")?;
+    key.split_once(')')?.0.parse().ok()
+}
+
+/// $1 ids above, $2 up to, $3 retention in seconds, $4 ids to leave out. Ids are never below 1.
 fn sql(outbox: &Outbox) -> String {
     let relation = outbox.quoted();
     format!(
         "WITH cutoff AS MATERIALIZED (SELECT pg_catalog.clock_timestamp() \
            - pg_catalog.make_interval(secs => $3) AS at), \
          looked AS MATERIALIZED (SELECT id, sent_at FROM {relation} \
-           WHERE id > $1 AND id <= $2 ORDER BY id LIMIT {SWEEP_ROWS}), \
+           WHERE id > $1 AND id <= $2 AND id <> ALL ($4) ORDER BY id LIMIT {SWEEP_ROWS}), \
          target AS MATERIALIZED (SELECT id FROM {relation} \
            WHERE id = ANY (ARRAY (SELECT id FROM looked WHERE sent_at < (SELECT at FROM cutoff))) \
              AND sent_at < (SELECT at FROM cutoff) ORDER BY id FOR UPDATE SKIP LOCKED), \

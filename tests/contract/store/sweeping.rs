@@ -54,7 +54,7 @@ async fn left<S: Stage>(stage: &S, ids: &[RowId]) -> Vec<usize> {
 
 async fn what_was_sent_long_ago_is_removed_and_nothing_else<S: Stage>(stage: &S) {
     let ids = rows(stage, 6, [0, 2, 4].into_iter()).await;
-    let swept = settler(stage).await.sweep(ALL).await.expect("swept");
+    let swept = settler(stage).await.sweep(ALL, &[]).await.expect("swept");
     let expected = Swept {
         looked: 6,
         last: Some(ids[5].0),
@@ -73,7 +73,11 @@ async fn what_was_sent_lately_stays_and_is_told<S: Stage>(stage: &S) {
         retention: LONG,
         ..ALL
     };
-    let swept = settler(stage).await.sweep(stretch).await.expect("swept");
+    let swept = settler(stage)
+        .await
+        .sweep(stretch, &[])
+        .await
+        .expect("swept");
     assert_eq!((swept.removed, swept.young), (0, true));
     assert_eq!(left(stage, &ids).await, [0, 1, 2]);
 }
@@ -85,7 +89,11 @@ async fn a_stretch_bounds_what_is_looked_at<S: Stage>(stage: &S) {
         up_to: ids[2].0,
         ..ALL
     };
-    let swept = settler(stage).await.sweep(stretch).await.expect("swept");
+    let swept = settler(stage)
+        .await
+        .sweep(stretch, &[])
+        .await
+        .expect("swept");
     assert_eq!((swept.looked, swept.last), (2, Some(ids[2].0)));
     assert_eq!(left(stage, &ids).await, [0, 3, 4]);
 }
@@ -94,10 +102,10 @@ async fn a_locked_row_is_left_for_later<S: Stage>(stage: &S) {
     let ids = rows(stage, 3, 0..3).await;
     let lock = stage.lock(ids[1]).await;
     let mut settler = settler(stage).await;
-    let swept = settler.sweep(ALL).await.expect("no wait");
+    let swept = settler.sweep(ALL, &[]).await.expect("no wait");
     assert_eq!((swept.looked, swept.removed, swept.held), (3, 2, 1));
     stage.unlock(lock).await;
-    let swept = settler.sweep(ALL).await.expect("swept");
+    let swept = settler.sweep(ALL, &[]).await.expect("swept");
     assert_eq!((swept.looked, swept.removed, swept.held), (1, 1, 0));
     assert!(left(stage, &ids).await.is_empty());
 }
@@ -109,7 +117,7 @@ async fn one_sweep_looks_at_so_many_rows_and_tells_where_it_ended<S: Stage>(stag
         ids.push(stage.insert(&mut transaction, super::New::small()).await);
     }
     stage.commit(transaction).await;
-    let swept = settler(stage).await.sweep(ALL).await.expect("swept");
+    let swept = settler(stage).await.sweep(ALL, &[]).await.expect("swept");
     let last = Some(ids[SWEEP_ROWS - 1].0);
     assert_eq!((swept.looked, swept.last), (SWEEP_ROWS, last));
 }

@@ -23,7 +23,9 @@ struct Table {
     rows: std::collections::BTreeMap<i64, Row>,
     now: Moment,
     statements: usize,
-    /// Named as what cannot be removed.
+    /// The server names what is in the way.
+    names: bool,
+    /// Found to be what cannot be removed.
     passed: Vec<i64>,
 }
 
@@ -34,17 +36,21 @@ impl Table {
             rows,
             now,
             statements: 0,
+            names: false,
             passed: Vec::new(),
         }
     }
 
-    /// `None` if it is refused.
-    fn sweep(&mut self, stretch: Stretch) -> Option<Swept> {
+    /// Refused, perhaps with the row that is in the way.
+    fn sweep(&mut self, stretch: Stretch, left_out: &[i64]) -> Result<Swept, Option<i64>> {
         self.statements += 1;
         let range = stretch.after.saturating_add(1)..=stretch.up_to;
-        let looked: Vec<_> = self.rows.range(range).take(SWEEP_ROWS).collect();
-        if looked.iter().any(|(_, row)| **row == Row::Referred) {
-            return None;
+        let rows = self.rows.range(range);
+        let rows = rows.filter(|(id, _)| !left_out.contains(id));
+        let looked: Vec<_> = rows.take(SWEEP_ROWS).collect();
+        let referred = looked.iter().find(|(_, row)| **row == Row::Referred);
+        if let Some((id, _)) = referred {
+            return Err(self.names.then_some(**id));
         }
         let mut swept = Swept {
             looked: looked.len(),
@@ -60,7 +66,7 @@ impl Table {
             .collect();
         swept.removed = old.len();
         self.rows.retain(|id, _| !old.contains(id));
-        Some(swept)
+        Ok(swept)
     }
 
     /// Walks until it rests.
@@ -68,12 +74,13 @@ impl Table {
         for _ in 0..10_000 {
             self.now = self.now.max(walk.due_at());
             let stretch = walk.stretch(self.now);
-            let swept = self.sweep(stretch);
+            let swept = self.sweep(stretch, &walk.left_out(stretch));
             self.now = self.now + INSTANT;
             match swept {
-                Some(swept) => walk.swept(stretch, &swept, INSTANT, self.now),
-                None => {
-                    self.passed.extend(walk.refused(stretch, INSTANT, self.now));
+                Ok(swept) => walk.swept(stretch, &swept, INSTANT, self.now),
+                Err(named) => {
+                    let passed = walk.refused(stretch, named, INSTANT, self.now);
+                    self.passed.extend(passed);
                 }
             }
             if walk.due_at() >= self.now + PAUSE[0] {
@@ -162,12 +169,50 @@ fn rows_that_cannot_be_removed_are_named_and_hold_back_no_other() {
 }
 
 #[test]
-fn where_nothing_can_be_removed_the_walk_soon_rests() {
+fn what_the_server_names_takes_one_refusal_and_is_not_tried_again_for_a_day() {
+    let referred = (1..=10_000).step_by(100);
+    let rows = each(1..=10_000, Row::Old).chain(each(referred.clone(), Row::Referred));
+    let mut table = Table::of(rows.chain(each(10_001..=10_010, Row::Young)));
+    table.names = true;
+    let mut walk = Walk::new(Duration::from_secs(60));
+    table.walk(&mut walk);
+    assert_eq!(table.passed, referred.collect::<Vec<_>>());
+    assert_eq!(table.rows.len(), 100 + 10);
+    assert!(table.now < at(60_000), "{:?}", table.now);
+    // A walk begins anew every minute.
+    table.rows.extend(each(2..=3, Row::Old));
+    (table.now, table.statements) = (at(120_000), 0);
+    table.walk(&mut walk);
+    assert_eq!((table.passed.len(), table.rows.len()), (100, 110));
+    assert!(table.statements < 30, "{}", table.statements);
+    table.rows.insert(1, Row::Old);
+    table.now = at(120_000) + ANEW[1];
+    table.walk(&mut walk);
+    assert!(!table.rows.contains_key(&1));
+}
+
+#[test]
+fn those_above_many_that_cannot_be_removed_are_removed_all_the_same() {
+    let rows = each((1..=30_000).step_by(100), Row::Referred);
+    let mut table = Table::of(rows.chain(each(30_001..=60_000, Row::Old)));
+    table.names = true;
+    let mut walk = Walk::new(WEEK);
+    while table.rows.len() > 300 {
+        table.walk(&mut walk);
+        assert!(table.now < at(3_600_000), "{}", table.rows.len());
+    }
+}
+
+#[test]
+fn where_nothing_can_be_removed_the_walk_rests_ever_longer() {
     let mut table = Table::of(each(1..=100_000, Row::Referred));
     let mut walk = Walk::new(WEEK);
     table.walk(&mut walk);
-    assert_eq!(table.statements, 20);
-    assert!(walk.due_at() >= table.now + PAUSE[1], "for long");
+    assert!(table.statements <= 100, "{}", table.statements);
+    for _ in 0..6 {
+        table.walk(&mut walk);
+    }
+    assert_eq!(walk.due_at(), table.now + BREATH[1], "for long");
 }
 
 #[test]
@@ -181,7 +226,7 @@ fn what_is_slow_to_remove_is_removed_in_ever_smaller_pieces() {
         let took = (each * u32::try_from(rows).unwrap()).min(limit);
         now = now + took;
         if took == limit {
-            assert_eq!(walk.refused(stretch, took, now), None);
+            assert_eq!(walk.refused(stretch, None, took, now), None);
         } else {
             let swept = Swept {
                 looked: rows,
