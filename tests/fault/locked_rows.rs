@@ -62,6 +62,36 @@ async fn rows_that_are_given_the_ids_of_others_are_sent_as_well() {
     assert_eq!(letters.iter().filter(second).count(), ROWS);
 }
 
+/// P6: the row that tries a destination is locked, so that it cannot be written down that it waits:
+/// another one tries.
+#[tokio::test]
+async fn a_locked_row_that_tries_a_destination_holds_nobody_back() {
+    let mut scene = Scene::new().await;
+    scene.set("RETRY__INITIAL", "500ms");
+    scene.set("RETRY__MAX_DELAY", "1s");
+    scene.queues.exchange("later").await;
+    let first = scene.write(&[Draft::by("later", "k")]).await;
+    let locker = scene.second_client().await;
+    let lock = "BEGIN; SELECT FROM outbox.message FOR UPDATE";
+    locker.batch_execute(lock).await.expect("locked");
+    let relay = scene.ready_relay().await;
+    let told = "SELECT EXISTS (SELECT FROM outbox.instance WHERE held_back::text LIKE '%waits%')";
+    scene.until(told).await;
+    let behind = scene
+        .write(&[Draft::by("later", "k"), Draft::by("later", "k").of("a key")])
+        .await;
+    scene.queues.bind(QUEUE, "later", "k").await;
+    let sent = format!(
+        "SELECT bool_and(sent_at IS NOT NULL) FROM outbox.message WHERE id <> {}",
+        first[0]
+    );
+    scene.until(&sent).await;
+    locker.batch_execute("COMMIT").await.expect("unlocked");
+    scene.drained().await;
+    relay.stop().await;
+    assert_eq!(scene.collect(QUEUE).await.len(), 1 + behind.len());
+}
+
 /// F33: a row in flight is deleted, another one is changed; neither is sent twice.
 #[tokio::test]
 async fn rows_changed_or_deleted_in_flight_stop_nobody() {

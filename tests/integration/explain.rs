@@ -124,10 +124,19 @@ async fn a_due_row_waits_for_relays_and_what_they_wait_for() {
          ('message', gen_random_uuid(), 'stand-by:1', '1', true, now() + interval '1 h')",
     )
     .await;
-    let waits = ["the relay pod:1 waits: broker blocked: memory"];
+    let waits = [
+        "the relay pod:1 waits, as it said at",
+        ": broker blocked: memory",
+    ];
     is(&operator, "5", "relay_waits", &waits).await;
     write(&admin, "UPDATE outbox.instance SET ready = true").await;
-    is(&operator, "5", "due", &["is due and about to be sent."]).await;
+    is(
+        &operator,
+        "5",
+        "due",
+        &["is due: about to be sent, or on its way and not confirmed yet."],
+    )
+    .await;
     is(
         &operator,
         "due",
@@ -152,11 +161,14 @@ async fn a_due_row_waits_for_the_relay_that_owns_its_partition() {
          UPDATE outbox.lease SET owner = '00000000-0000-0000-0000-000000000001' WHERE relation = 'message'",
     )
     .await;
-    let waits = ["the relay owner:1 waits: broker disconnected: refused"];
+    let waits = [
+        "the relay owner:1 waits, as it said at",
+        ": broker disconnected: refused",
+    ];
     is(&operator, "5", "relay_waits", &waits).await;
     let owner = "UPDATE outbox.instance SET ready = true WHERE name = 'owner:1'";
     write(&admin, owner).await;
-    let sends = ["about to be sent by owner:1, which holds its partition"];
+    let sends = ["not confirmed yet by owner:1, which holds its partition"];
     is(&operator, "5", "due", &sends).await;
     let silent =
         "UPDATE outbox.instance SET heartbeat_at = now() - interval '1 min' WHERE name = 'owner:1'";
@@ -169,7 +181,13 @@ async fn a_due_row_waits_for_the_relay_that_owns_its_partition() {
     let over = "UPDATE outbox.instance SET heartbeat_at = now() - interval '4 s', lease_for = '2 s' \
                 WHERE name = 'owner:1'";
     write(&admin, over).await;
-    is(&operator, "5", "due", &["is due and about to be sent."]).await;
+    is(
+        &operator,
+        "5",
+        "due",
+        &["is due: about to be sent, or on its way and not confirmed yet."],
+    )
+    .await;
     let (_, object) = json(&operator, &["status"]).await;
     let relays = object["instances"].as_array().expect("a list");
     let dead = relays.iter().find(|one| one["alive"] == json!(false));
@@ -198,13 +216,22 @@ async fn a_row_that_its_relay_holds_back_is_told_with_the_relay_s_words() {
     let words =
         ["rows to its exchange for 1m 12s: 541, a list; row 3 tries it, and the others follow."];
     is(&operator, "5", "held_back", &words).await;
-    write(&admin, &told(r#""ids": [4, 5], "rows": 2"#)).await;
-    let words = ["was sent or given up by pod:1, which could not write that down for 1m 12s: 541"];
+    write(
+        &admin,
+        &told(r#""fate": "waits", "ids": [4, 5], "rows": 2"#),
+    )
+    .await;
+    let words = [
+        "is to wait for another attempt, says pod:1, which could not write that down for 1m 12s: 541",
+    ];
     is(&operator, "5", "unmarked", &words).await;
     let (_, object) = json(&operator, &["explain", "5"]).await;
     assert_eq!(object["rows"][0]["held_back"]["ids"], json!([4, 5]));
     let (_, text) = said(&operator, &["status"]).await;
-    assert!(text.contains("marks of 2 rows, from 4 on"), "{text}");
+    assert!(
+        text.contains("marks of 2 rows refused, from 4 on"),
+        "{text}"
+    );
     let dead = "UPDATE outbox.instance SET heartbeat_at = now() - interval '1 min'";
     write(&admin, dead).await;
     is(&operator, "5", "no_relay", &[]).await;
@@ -230,10 +257,10 @@ async fn a_row_that_cannot_be_marked_is_told_apart_from_one_that_is_due() {
         "SELECT EXISTS (SELECT FROM outbox.instance WHERE held_back IS NOT NULL)",
     )
     .await;
-    let words = ["was sent or given up by", "holds them locked", "pg_locks"];
+    let words = ["was sent by", "holds them locked", "pg_locks"];
     is(&operator, "1", "unmarked", &words).await;
     let (_, text) = said(&operator, &["status"]).await;
-    assert!(text.contains("marks of 1 row, from 1 on"), "{text}");
+    assert!(text.contains("marks of 1 row sent, from 1 on"), "{text}");
     write(&locker, "COMMIT").await;
     until(
         &admin,
@@ -242,6 +269,28 @@ async fn a_row_that_cannot_be_marked_is_told_apart_from_one_that_is_due() {
     .await;
     is(&operator, "1", "sent", &[]).await;
     relay.stop().await;
+}
+
+/// Relays live, and cannot say so.
+#[tokio::test]
+async fn a_database_that_accepts_no_writes_is_told_and_not_that_no_relay_runs() {
+    let (database, admin, operator) = filled().await;
+    let name: String = admin
+        .query_one("SELECT current_database()::text", &[])
+        .await
+        .expect("a name")
+        .get(0);
+    let read_only = format!("ALTER DATABASE \"{name}\" SET default_transaction_read_only = on");
+    write(&admin, &read_only).await;
+    let words = [
+        "the database accepts no writes",
+        "no relay can give a sign of life",
+    ];
+    is(&operator, "5", "read_only", &words).await;
+    is(&operator, "retry", "retry", &[]).await;
+    let (_, text) = said(&operator, &["status"]).await;
+    assert!(text.contains("The database accepts no writes"), "{text}");
+    drop(database);
 }
 
 #[tokio::test]

@@ -31,6 +31,7 @@ impl Verdict {
                     "until": held.until.map(time),
                 },
             }),
+            Self::ReadOnly => json!({}),
             Self::NoRelay { last, failures } => json!({
                 "attempts": failures.attempts,
                 "last_error": failures.error,
@@ -44,7 +45,7 @@ impl Verdict {
             }
             Self::RelaySilent { owner, lease } => silent_facts(owner, lease.as_ref(), time),
             Self::Destination { id, at, failures } => refused_facts(*id, *at, failures, time),
-            Self::HeldBack { relay, told } => json!({ "relay": relay, "held_back": told }),
+            Self::HeldBack { relay, told, .. } => json!({ "relay": relay, "held_back": told }),
             Self::Due { failures, lease } => json!({
                 "attempts": failures.attempts,
                 "last_error": failures.error,

@@ -168,6 +168,7 @@ async fn judge_alone(
     }
     let circumstances = Circumstances {
         held: operator.held(&row.exchange).await?,
+        read_only: operator.is_read_only().await?,
         senders: operator
             .senders(row.partition, (HEARTBEAT * 3).as_secs_f64())
             .await?,

@@ -11,6 +11,8 @@ use crate::store::postgres::quarantine::Entry;
 /// What is around a row that is due.
 pub(super) struct Circumstances {
     pub(super) held: Option<Held>,
+    /// The database accepts no writes.
+    pub(super) read_only: bool,
     /// The owner of its partition first, then the most useful.
     pub(super) senders: Vec<Sender>,
     pub(super) lease: Option<Lease>,
@@ -50,6 +52,8 @@ pub(super) enum Verdict {
     },
     BehindQuarantined(Entry),
     Paused(Held),
+    /// The database accepts no writes: nothing is sent, and no relay is heard of.
+    ReadOnly,
     NoRelay {
         last: Option<Sender>,
         failures: Failures,
@@ -73,6 +77,7 @@ pub(super) enum Verdict {
     /// The relay that is to send or mark it says that it does not, and why.
     HeldBack {
         relay: String,
+        row: i64,
         told: HeldBack,
     },
     Quarantined(Entry),
@@ -96,6 +101,7 @@ impl Verdict {
         }
         let Circumstances {
             held,
+            read_only,
             senders,
             lease,
             knocking,
@@ -111,12 +117,15 @@ impl Verdict {
         if let Some(at) = row.retry_at.filter(|_| row.waiting) {
             return Self::Retry { at, failures };
         }
+        if read_only {
+            return Self::ReadOnly;
+        }
         let others = senders.iter().any(|sender| sender.alive);
         match senders.into_iter().next() {
             Some(sender) if sender.alive && sender.ready => match knocking {
                 Some(other) => Self::Destination {
                     id: other.id,
-                    at: other.retry_at,
+                    at: other.retry_at.filter(|_| other.waiting),
                     failures: Failures::of(&other),
                 },
                 None => told.unwrap_or(Self::Due { failures, lease }),
@@ -141,6 +150,7 @@ impl Verdict {
             Self::Behind { .. } => "behind",
             Self::BehindQuarantined(_) => "behind_quarantined",
             Self::Paused(_) => "paused",
+            Self::ReadOnly => "read_only",
             Self::NoRelay { .. } => "no_relay",
             Self::RelayWaits(_) => "relay_waits",
             Self::RelaySilent { .. } => "relay_silent",
@@ -168,10 +178,16 @@ impl Verdict {
             }
             Self::BehindQuarantined(entry) => behind_quarantined(entry),
             Self::Paused(held) => paused(held),
+            Self::ReadOnly => {
+                "is due, and the database accepts no writes (default_transaction_read_only), so \
+                 that nothing is sent and no relay can give a sign of life."
+                    .to_owned()
+            }
             Self::NoRelay { last, failures } => no_relay(last.as_ref(), failures),
             Self::RelayWaits(sender) => format!(
-                "is due, and the relay {} waits: {}.",
+                "is due, and the relay {} waits, as it said at {} UTC: {}.",
                 sender.name,
+                clock(sender.seen_at),
                 sender
                     .waits_for
                     .as_deref()
@@ -180,7 +196,7 @@ impl Verdict {
             Self::RelaySilent { owner, lease } => silent(owner, lease.as_ref()),
             Self::Destination { id, at, failures } => refused(*id, *at, failures),
             Self::Due { failures, lease } => due(failures, lease.as_ref()),
-            Self::HeldBack { relay, told } => withheld::sentence(relay, told),
+            Self::HeldBack { relay, row, told } => withheld::sentence(relay, *row, told),
             Self::Quarantined(entry) => format!(
                 "is in quarantine since {} UTC (entry {}), {}: {}.",
                 clock(entry.quarantined_at),
@@ -218,7 +234,14 @@ impl Verdict {
                 "Decide about that one: outbox-relay quarantine replay --id {0}, or discard --id {0}.",
                 entry.id
             )),
-            Self::NoRelay { .. } => Some("Start one: outbox-relay run.".to_owned()),
+            Self::ReadOnly => Some(
+                "Let it accept writes, or name the server that does; relays go on by themselves.".to_owned(),
+            ),
+            Self::NoRelay { last: None, .. } => Some("Start one: outbox-relay run.".to_owned()),
+            Self::NoRelay { .. } => Some(
+                "Start one: outbox-relay run. If that one still lives, see what it waits for: its log, /readyz."
+                    .to_owned(),
+            ),
             Self::RelayWaits(_) => Some(
                 "Mend what it waits for; it goes on by itself. See outbox-relay check.".to_owned(),
             ),
@@ -243,7 +266,8 @@ fn held_back(row: &Standing, senders: &[Sender]) -> Option<Verdict> {
     let concerns = |told: &&HeldBack| told.concerns(row.id, (&row.exchange, &row.routing_key));
     let told = sender.held_back.iter().find(concerns)?.clone();
     let relay = sender.name.clone();
-    Some(Verdict::HeldBack { relay, told })
+    let row = row.id;
+    Some(Verdict::HeldBack { relay, row, told })
 }
 
 fn no_relay(last: Option<&Sender>, failures: &Failures) -> String {
@@ -265,7 +289,10 @@ fn due(failures: &Failures, lease: Option<&Lease>) -> String {
             clock(lease.until)
         )
     });
-    format!("is due and about to be sent{who}{}.", told(failures))
+    format!(
+        "is due: about to be sent, or on its way and not confirmed yet{who}{}.",
+        told(failures)
+    )
 }
 
 fn refused(id: i64, at: Option<SystemTime>, failures: &Failures) -> String {
@@ -318,7 +345,11 @@ fn told(failures: &Failures) -> String {
         (_, None) => String::new(),
         (0, Some(error)) => format!("; the last attempt failed: {error}"),
         (attempts, Some(error)) => {
-            format!("; {attempts} attempts were charged to it, the last failed: {error}")
+            let charged = match attempts {
+                1 => "1 attempt was".to_owned(),
+                attempts => format!("{attempts} attempts were"),
+            };
+            format!("; {charged} charged to it, the last failed: {error}")
         }
     }
 }

@@ -3,23 +3,26 @@
 use std::time::Duration;
 
 use super::super::status::text::span;
-use crate::relay::rules::{HeldBack, Withheld};
+use crate::relay::rules::{HeldBack, Unwritten, Withheld};
 
 /// Goes on after "Row 4711 (message_id)".
-pub(super) fn sentence(relay: &str, told: &HeldBack) -> String {
+pub(super) fn sentence(relay: &str, row: i64, told: &HeldBack) -> String {
     let HeldBack {
         what,
         for_seconds,
         why,
     } = told;
-    let (age, why) = (
-        span(Duration::from_secs(*for_seconds)),
-        why.trim_end_matches('.'),
-    );
+    let age = span(Duration::from_secs((*for_seconds).max(1)));
+    let why = why.trim_end_matches('.');
     match what {
-        Withheld::Unmarked { .. } => format!(
-            "was sent or given up by {relay}, which could not write that down for {age}: {why}."
-        ),
+        Withheld::Unmarked { fate, .. } => {
+            let what = match fate {
+                Unwritten::Sent => "was sent by",
+                Unwritten::Waits => "was refused and is to wait for another attempt, says",
+                Unwritten::GivenUp => "is to go to quarantine, says",
+            };
+            format!("{what} {relay}, which could not write that down for {age}: {why}.")
+        }
         Withheld::Destination {
             routing_key,
             tried_by,
@@ -29,20 +32,31 @@ pub(super) fn sentence(relay: &str, told: &HeldBack) -> String {
                 Some(_) => "its destination",
                 None => "its exchange",
             };
-            let tried = tried_by.map_or_else(String::new, |id| {
-                format!("; row {id} tries it, and the others follow")
-            });
+            let tried = match tried_by {
+                Some(id) if *id == row => {
+                    "; it is the one that tries, and the others follow".to_owned()
+                }
+                Some(id) => format!("; row {id} tries it, and the others follow"),
+                None => String::new(),
+            };
             format!("is due, and {relay} has held back rows to {what} for {age}: {why}{tried}.")
         }
+        Withheld::Others { .. } => format!("is held back by {relay}: {why}."),
     }
 }
 
 /// What to do about it.
 pub(super) fn remedy(told: &HeldBack) -> &'static str {
     match told.what {
-        Withheld::Unmarked { .. } => {
+        Withheld::Unmarked {
+            fate: Unwritten::Sent,
+            ..
+        } => {
             "End what is in the way, and it is marked. Until then a restart of the relay sends it again."
         }
-        Withheld::Destination { .. } => "Mend what that names; the row goes by itself.",
+        Withheld::Unmarked { .. } => "End what is in the way, and it is written down.",
+        Withheld::Destination { .. } | Withheld::Others { .. } => {
+            "Mend what that names; the row goes by itself."
+        }
     }
 }

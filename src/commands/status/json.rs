@@ -32,6 +32,7 @@ pub(super) fn told(outbox: &Outbox, status: &Status) -> serde_json::Result<Strin
         "version": VERSION,
         "outbox": outbox.to_string(),
         "at": time_of(status.now),
+        "read_only": status.read_only,
         "pending": count(measures.pending),
         "scheduled": count(measures.scheduled),
         "waiting": count(measures.waiting),

@@ -8,7 +8,7 @@ use comfy_table::presets::NOTHING;
 use super::super::calendar::clock;
 use super::super::counted::counted;
 use super::is_alive;
-use crate::relay::rules::{HeldBack, Withheld};
+use crate::relay::rules::{HeldBack, Unwritten, Withheld};
 use crate::store::measures::{Holder, Instance, Measures, Pause, Pin};
 use crate::store::postgres::ident::Outbox;
 use crate::store::postgres::status::{SentLately, Status};
@@ -18,6 +18,7 @@ pub(super) fn told(outbox: &Outbox, status: &Status, owner: &str) -> String {
     let measures = &status.measures;
     let parts = [
         format!("{outbox} at {} UTC\n", clock(status.now)),
+        read_only(status).to_owned(),
         backlog(status),
         table(
             "Waiting after a failure, by reason",
@@ -40,6 +41,15 @@ pub(super) fn told(outbox: &Outbox, status: &Status, owner: &str) -> String {
     ];
     let parts: Vec<_> = parts.into_iter().filter(|part| !part.is_empty()).collect();
     parts.join("\n")
+}
+
+fn read_only(status: &Status) -> &'static str {
+    if status.read_only {
+        "The database accepts no writes (default_transaction_read_only): nothing is sent, and no relay can \
+         give a sign of life\n"
+    } else {
+        ""
+    }
 }
 
 fn backlog(status: &Status) -> String {
@@ -121,6 +131,7 @@ fn instances(measures: &Measures) -> String {
             one.version.clone(),
             state,
             measures.partitions_of(one).to_string(),
+            format!("{} ago", span(one.silent_for)),
             one.last_confirm_at.map_or_else(|| "none".to_owned(), clock),
             one.waits_for.clone().unwrap_or_default(),
         ]
@@ -130,6 +141,7 @@ fn instances(measures: &Measures) -> String {
         "version",
         "state",
         "partitions",
+        "last sign",
         "last confirm",
         "waits for",
     ];
@@ -142,21 +154,30 @@ fn held_back(measures: &Measures) -> String {
     let all = alive.flat_map(|one| one.held_back.iter().map(|told| (one.name.clone(), told)));
     let row = |(relay, told): (String, &HeldBack)| {
         let what = match &told.what {
-            Withheld::Unmarked { ids, rows } => {
+            Withheld::Unmarked { fate, ids, rows } => {
                 let first = ids
                     .iter()
                     .min()
                     .map_or_else(String::new, ToString::to_string);
                 let rows = u64::try_from(*rows).unwrap_or(u64::MAX);
-                format!("marks of {}, from {first} on", counted(rows, "row"))
+                let fate = match fate {
+                    Unwritten::Sent => "sent",
+                    Unwritten::Waits => "refused",
+                    Unwritten::GivenUp => "given up",
+                };
+                format!("marks of {} {fate}, from {first} on", counted(rows, "row"))
             }
             Withheld::Destination {
                 exchange,
                 routing_key,
                 ..
             } => destination(exchange, routing_key.as_deref()),
+            Withheld::Others { others } => counted(*others as u64, "more destination"),
         };
-        let age = span(Duration::from_secs(told.for_seconds));
+        let age = match told.for_seconds {
+            0 => String::new(),
+            seconds => span(Duration::from_secs(seconds)),
+        };
         vec![what, age, relay, told.why.clone()]
     };
     table("Held back", &["what", "for", "relay", "why"], all.map(row))

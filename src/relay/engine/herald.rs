@@ -63,6 +63,11 @@ impl Herald {
         self.health.watch().borrow().speaks
     }
 
+    /// It was ready at its last sign.
+    pub(super) fn is_ready(&self) -> bool {
+        self.last.as_ref().is_some_and(|(_, state)| state.ready)
+    }
+
     /// When to ask again whether a sign is due.
     pub(super) fn ask_at(&self) -> Moment {
         self.asked + CALM.min(self.identity.pace())
@@ -116,6 +121,7 @@ impl Herald {
 /// What is news when it changes; reasons and ages hold numbers that change all the time.
 #[derive(PartialEq)]
 struct News {
+    ready: bool,
     states: [&'static str; 3],
     partitions: u16,
     held_back: usize,
@@ -124,12 +130,13 @@ struct News {
 impl News {
     fn of(readiness: &Readiness, partitions: u16, held_back: &[HeldBack]) -> Self {
         let Readiness {
+            ready,
             database,
             broker,
             progress,
-            ..
         } = readiness;
         Self {
+            ready: *ready,
             states: [database, broker, progress].map(|component| component.state),
             partitions,
             held_back: held_back.len(),
@@ -168,7 +175,7 @@ mod tests {
     use tokio::sync::watch;
 
     use super::*;
-    use crate::relay::rules::Withheld;
+    use crate::relay::rules::{Unwritten, Withheld};
     use crate::runtime::Backlog;
     use crate::runtime::condition::{Broker, Database};
 
@@ -222,6 +229,7 @@ mod tests {
         assert_eq!(sign.partitions, 7);
         let locked = HeldBack {
             what: Withheld::Unmarked {
+                fate: Unwritten::Sent,
                 ids: vec![1],
                 rows: 1,
             },

@@ -10,7 +10,7 @@ use tracing::{info, warn};
 use super::news::News;
 use super::ration::Ration;
 use crate::message::RowId;
-use crate::relay::rules::{HeldBack, Settlement, Ticket, Withheld};
+use crate::relay::rules::{HeldBack, Settlement, Ticket, Unwritten, Verdict, Withheld};
 use crate::runtime::{Moment, Set};
 use crate::store::StoreError;
 
@@ -21,11 +21,11 @@ const BRIEF: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub(super) struct Obstacles {
     /// Rows that were found locked the last time, and since when there have been any.
-    locked: BTreeMap<Ticket, RowId>,
+    locked: BTreeMap<Ticket, (RowId, Unwritten)>,
     since: Moment,
     locks: News,
     /// Rows that the database refused to change the last time, since when there have been any, and why.
-    refused: BTreeMap<Ticket, RowId>,
+    refused: BTreeMap<Ticket, (RowId, Unwritten)>,
     refused_since: Moment,
     reason: String,
     ration: Ration,
@@ -56,15 +56,16 @@ impl Obstacles {
         if self.locked.is_empty() {
             self.since = now;
         }
-        for Settlement { ticket, id, .. } in batch {
+        for settlement in batch {
+            let ticket = &settlement.ticket;
             self.refused.remove(ticket);
             if locked.contains(ticket) {
-                self.locked.insert(*ticket, *id);
+                self.locked.insert(*ticket, row(settlement));
             } else {
                 self.locked.remove(ticket);
             }
         }
-        let Some(first) = self.locked.values().min() else {
+        let Some(first) = self.locked.values().map(|(row, _)| row).min() else {
             if self.locks.is_success_news() {
                 info!("rows that somebody held locked are settled");
             }
@@ -74,54 +75,72 @@ impl Obstacles {
             warn!(
                 row = first.0,
                 rows = self.locked.len(),
-                "rows cannot be settled: another session holds them locked; see pg_locks, and \
-                 pg_stat_activity for transactions that stay open"
+                "rows cannot be settled: {LOCKED}"
             );
         }
     }
 
     /// This one was tried alone, and refused.
     pub(super) fn refused(&mut self, settlement: &Settlement, error: &StoreError, now: Moment) {
-        let row = settlement.id;
+        let id = settlement.id;
         self.locked.remove(&settlement.ticket);
         if self.refused.is_empty() {
             self.refused_since = now;
         }
-        self.refused.insert(settlement.ticket, row);
+        self.refused.insert(settlement.ticket, row(settlement));
         self.reason = error.to_string();
         if self.ration.may_speak(now) {
-            warn!(row = row.0, %error, "the database refuses to settle a row; trying again");
+            warn!(row = id.0, %error, "the database refuses to settle a row; trying again");
         }
     }
 
     /// Rows that have been in such a state for more than a moment.
     pub(super) fn held_back(&self, now: Moment) -> Vec<HeldBack> {
-        let locked = "another session holds them locked; see pg_locks, and pg_stat_activity for \
-                      transactions that stay open";
         let both = [
-            (&self.locked, self.since, locked),
+            (&self.locked, self.since, LOCKED),
             (&self.refused, self.refused_since, self.reason.as_str()),
         ];
         let long = both
             .into_iter()
             .filter(|(rows, since, _)| !rows.is_empty() && now.since(*since) >= BRIEF);
-        let told = long.map(|(rows, since, why)| HeldBack {
-            what: Withheld::Unmarked {
-                ids: rows.values().take(TOLD).map(|row| row.0).collect(),
-                rows: rows.len(),
-            },
-            for_seconds: now.since(since).as_secs(),
-            why: why.to_owned(),
+        let told = long.flat_map(|(rows, since, why)| {
+            let fates = [Unwritten::Sent, Unwritten::Waits, Unwritten::GivenUp];
+            fates.into_iter().filter_map(move |fate| {
+                let of_it = rows.values().filter(|(_, one)| *one == fate);
+                let ids: Vec<i64> = of_it.clone().take(TOLD).map(|(row, _)| row.0).collect();
+                (!ids.is_empty()).then(|| HeldBack {
+                    what: Withheld::Unmarked {
+                        fate,
+                        ids,
+                        rows: of_it.count(),
+                    },
+                    for_seconds: now.since(since).as_secs(),
+                    why: why.to_owned(),
+                })
+            })
         });
         told.collect()
     }
+}
+
+/// The server does not tell these apart.
+const LOCKED: &str = "another session holds them locked (see pg_locks, and pg_stat_activity for \
+                      transactions that stay open), or a trigger on the outbox keeps them as they are";
+
+fn row(settlement: &Settlement) -> (RowId, Unwritten) {
+    let fate = match settlement.verdict {
+        Verdict::Sent(_) => Unwritten::Sent,
+        Verdict::RetryAt { .. } => Unwritten::Waits,
+        Verdict::Quarantine { .. } => Unwritten::GivenUp,
+    };
+    (settlement.id, fate)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::broker::Confirmed;
-    use crate::relay::rules::{Partition, Verdict};
+    use crate::relay::rules::Partition;
     use crate::store::Fault;
 
     fn at(seconds: u64) -> Moment {
@@ -157,6 +176,7 @@ mod tests {
         assert_eq!(obstacles.held_back(at(14)), []);
         let told = obstacles.held_back(at(20));
         let unmarked = Withheld::Unmarked {
+            fate: Unwritten::Sent,
             ids: vec![1],
             rows: 1,
         };

@@ -250,7 +250,8 @@ impl<T: Settler> Clerk<'_, T> {
     /// Measures the outbox, if it is time to and this relay speaks for it.
     async fn measure(&mut self) -> Result<(), StoreError> {
         let begun = Clock.now();
-        let watched = self.observer.is_watched();
+        // What waits while the broker is away grows old unnoticed else.
+        let watched = self.observer.is_watched() || !self.herald.is_ready();
         if !self.rhythm.is_due(watched, begun) || !self.herald.speaks() {
             return Ok(());
         }

@@ -341,7 +341,18 @@ impl Gates {
             for_seconds: now.since(closed.since).as_secs(),
             why: sign.why.clone(),
         };
-        signed.into_iter().take(TOLD).map(told).collect()
+        let others = self.closed().saturating_sub(TOLD.min(signed.len()));
+        let others = (others > 0).then(|| HeldBack {
+            what: Withheld::Others { others },
+            for_seconds: 0,
+            why: String::new(),
+        });
+        signed
+            .into_iter()
+            .take(TOLD)
+            .map(told)
+            .chain(others)
+            .collect()
     }
 
     /// Is none closed?

@@ -21,8 +21,10 @@ pub struct HeldBack {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Withheld {
-    /// Rows that were sent or given up, and cannot be marked.
+    /// Rows whose fate is decided and cannot be written down.
     Unmarked {
+        /// What became of them.
+        fate: Unwritten,
         /// The first of them.
         ids: Vec<i64>,
         /// How many there are.
@@ -37,14 +39,48 @@ pub enum Withheld {
         /// The row that tries it, if one does.
         tried_by: Option<i64>,
     },
+    /// More destinations than are told.
+    Others {
+        /// How many.
+        others: usize,
+    },
+}
+
+/// A fate that cannot be written down.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Unwritten {
+    /// Sent: it is in the queue.
+    Sent,
+    /// Refused: it is to wait for another attempt.
+    Waits,
+    /// Given up: it is to go to quarantine.
+    GivenUp,
 }
 
 impl HeldBack {
-    /// Those that are told of many.
+    /// Those that are told of many: all rows, and the destinations that are held back for longest.
     #[must_use]
     pub fn told(mut all: Vec<Self>) -> Vec<Self> {
-        all.sort_by_key(|one| std::cmp::Reverse(one.for_seconds));
+        let before = |one: &Self| match &one.what {
+            Withheld::Unmarked { .. } => 0,
+            Withheld::Destination { .. } => 1,
+            Withheld::Others { .. } => 2,
+        };
+        all.sort_by_key(|one| (before(one), std::cmp::Reverse(one.for_seconds)));
+        let number = |one: &Self| match one.what {
+            Withheld::Others { others } => others,
+            Withheld::Unmarked { .. } | Withheld::Destination { .. } => 1,
+        };
+        let others = all.iter().skip(TOLD).map(number).sum();
         all.truncate(TOLD);
+        if others > 0 {
+            all.push(Self {
+                what: Withheld::Others { others },
+                for_seconds: 0,
+                why: "not told one by one".to_owned(),
+            });
+        }
         all
     }
 
@@ -58,6 +94,7 @@ impl HeldBack {
                 routing_key,
                 ..
             } => exchange == to.0 && routing_key.as_deref().is_none_or(|key| key == to.1),
+            Withheld::Others { .. } => false,
         }
     }
 }
@@ -86,6 +123,7 @@ mod tests {
         assert!(one.concerns(1, ("orders", "a")) && !one.concerns(1, ("orders", "b")));
         let unmarked = HeldBack {
             what: Withheld::Unmarked {
+                fate: Unwritten::Sent,
                 ids: vec![7],
                 rows: 1,
             },
@@ -98,11 +136,24 @@ mod tests {
     fn the_longest_are_told_and_what_was_told_is_understood() {
         let many = (0..30).map(|age| destination("orders", None, age));
         let told = HeldBack::told(many.collect());
-        assert_eq!((told.len(), told[0].for_seconds), (20, 29));
+        assert_eq!((told.len(), told[0].for_seconds), (21, 29));
+        assert_eq!(told[20].what, Withheld::Others { others: 10 });
+        let mut all = told;
+        all[20] = HeldBack {
+            what: Withheld::Unmarked {
+                fate: Unwritten::Sent,
+                ids: vec![7],
+                rows: 1,
+            },
+            ..destination("", None, 5)
+        };
+        let told = HeldBack::told(all);
+        assert!(told[0].concerns(7, ("", "")), "rows come first");
         let all = [
             destination("orders", Some("a"), 3),
             HeldBack {
                 what: Withheld::Unmarked {
+                    fate: Unwritten::GivenUp,
                     ids: vec![7, 8],
                     rows: 2,
                 },

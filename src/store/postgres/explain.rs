@@ -10,6 +10,7 @@ use super::ident::quote_literal;
 use super::operator::{Operator, Parameter};
 use super::quarantine::{Entry, Selection};
 use super::row::get;
+use super::session::READ_ONLY;
 use crate::relay::rules::{BEHIND_QUARANTINED, HeldBack};
 use crate::store::StoreError;
 
@@ -261,6 +262,22 @@ impl Operator {
             })
         };
         rows.iter().map(read).collect()
+    }
+
+    /// The primary is there and accepts no writes, so that no relay can give a sign of life.
+    ///
+    /// # Errors
+    /// [`StoreError`] as ever.
+    pub async fn is_read_only(&self) -> Result<bool, StoreError> {
+        let sql = format!("SELECT {READ_ONLY}");
+        let rows = self
+            .rows("ask whether it accepts writes", &sql, &[])
+            .await?;
+        Ok(rows
+            .first()
+            .map(|row| get(row, 0))
+            .transpose()?
+            .unwrap_or(false))
     }
 
     /// The valid lease of a partition, if there is one.

@@ -29,7 +29,7 @@ mod tests {
     fn what_another_version_tells_is_passed_over() {
         let told = json!([
             { "moon": "full" },
-            { "ids": [7], "rows": 1, "for_seconds": 9, "why": "locked", "and": "more" },
+            { "fate": "sent", "ids": [7], "rows": 1, "for_seconds": 9, "why": "locked", "and": "more" },
         ]);
         let understood = understood(Some(told));
         assert_eq!(understood.len(), 1);

@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 use super::connect::{connect, resolve};
 use super::measure::{Look, measures, seconds};
 use super::row::get;
-use super::session::{Session, SessionSettings, application_name};
+use super::session::{READ_ONLY, Session, SessionSettings, application_name};
 use super::settle_sql::PLANNER;
 use super::shape::Shape;
 use super::sqlstate::store_error;
@@ -27,6 +27,8 @@ const RECENT: i64 = 10_000;
 pub struct Status {
     /// The database's clock.
     pub now: SystemTime,
+    /// It accepts no writes, so that no relay can give a sign of life.
+    pub read_only: bool,
     /// The outbox as a whole.
     pub measures: Measures,
     /// What was sent lately; `None` where sent rows are not kept.
@@ -66,14 +68,18 @@ async fn look(session: &Session, store: &PgStore) -> Result<Status, StoreError> 
         relation: format!("{} AS m", shape.readable(&store.outbox)),
         deadline: store.deadline(),
     };
-    let now = look.rows("ask for the time", "SELECT pg_catalog.clock_timestamp()");
-    let now = now.await?.first().map(|row| get(row, 0)).transpose()?;
+    let sql = format!("SELECT pg_catalog.clock_timestamp(), {READ_ONLY}");
+    let rows = look.rows("ask for the time", &sql).await?;
+    let first = rows.first();
+    let now = first.map(|row| get(row, 0)).transpose()?;
     let now = now.unwrap_or(SystemTime::UNIX_EPOCH);
+    let read_only = first.map(|row| get(row, 1)).transpose()?.unwrap_or(false);
     let measures = measures(session, &store.outbox, &shape, store.deadline()).await?;
     let sent = look.sent(store.on_sent).await?;
     Ok(Status {
         sent: sent.filter(|sent| sent.rows > 0 || !confirmed_lately(&measures, now)),
         now,
+        read_only,
         measures,
     })
 }

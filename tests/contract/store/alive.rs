@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use outbox_relay::relay::rules::{HeldBack, Withheld};
+use outbox_relay::relay::rules::{HeldBack, Unwritten, Withheld};
 use outbox_relay::store::{Announcement, Settler};
 use uuid::Uuid;
 
@@ -44,6 +44,7 @@ fn refusing() -> HeldBack {
 fn unmarked() -> HeldBack {
     HeldBack {
         what: Withheld::Unmarked {
+            fate: Unwritten::Sent,
             ids: vec![1, 2],
             rows: 2,
         },

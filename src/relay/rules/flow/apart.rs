@@ -81,6 +81,7 @@ impl Flow {
         } else {
             self.withdraw(gates, id);
             let delay = self.delay(times);
+            let reason = format!("{reason}; not charged, as nothing else was confirmed since");
             self.wait(id, delay, Unfit { class, reason }, now);
         }
     }

@@ -165,8 +165,9 @@ impl Flow {
         allowed && fenced && self.linked && self.heard && !self.blocked && backlog
     }
 
-    /// A gate whose probe does not come back gets another: the row may have been deleted, or be
-    /// waiting behind one of its key that this very gate holds back.
+    /// A gate whose probe does not come back gets another: the row may have been deleted, be waiting
+    /// behind one of its key that this very gate holds back, or be locked, so that it cannot be written
+    /// down that it waits.
     pub(super) fn replace_probes(&mut self, now: Moment) {
         self.hazards.expire(now);
         if let Some(from) = self.gates.expire(now) {
@@ -175,7 +176,8 @@ impl Flow {
         let patience = self.limits.poll_interval * 3;
         let by = now.checked_sub(patience).unwrap_or(Moment::ORIGIN);
         for (gate, probe) in self.gates.overdue(by) {
-            if !self.ledger.contains(probe) {
+            let entry = self.ledger.get(probe);
+            if entry.is_none_or(|entry| matches!(entry.state, State::Settling(_))) {
                 self.withdraw([gate, gate], probe);
             }
         }

@@ -25,7 +25,8 @@ impl Flow {
         all.extend(self.crowds().map(|crowd| {
             let Crowd { sign, rows, since } = crowd;
             let why = format!(
-                "one like them ended the broker's connection, so that these go one by one on another\
+                "one of those that were under way with them ended the broker's connection, so that these go one by \
+                 one on another\
                  {trouble}; {rows} wait for their turn"
             );
             HeldBack {

@@ -136,7 +136,8 @@ fn of_many_closed_gates_those_that_are_closed_for_longest_are_told() {
         gates.refused(row.id.0.unsigned_abs(), row, PATIENCE, sign, |_| SECOND);
     }
     let told = gates.held_back(row(0, 2_000).now);
-    assert_eq!((told.len(), told[0].for_seconds), (20, 2_000));
+    assert_eq!((told.len(), told[0].for_seconds), (21, 2_000));
+    assert_eq!(told[20].what, Withheld::Others { others: 1_080 });
     assert_eq!(told[0].why, "0");
     let signed = gates.closed.values().filter(|closed| closed.sign.is_some());
     assert_eq!(signed.count(), SIGNS);
