@@ -136,6 +136,42 @@ async fn a_row_that_others_refer_to_is_named_and_holds_back_no_other() {
     relay.stop().await;
 }
 
+/// One in a hundred is referred to: the server names each, so that each takes one refusal. Those that a
+/// restarted relay meets first are only such rows.
+#[tokio::test]
+async fn many_rows_that_others_refer_to_take_one_refusal_each_and_hold_back_no_other() {
+    let scene = Scene::new().await;
+    scene.run(HISTORY).await;
+    scene
+        .run(
+            "CREATE TABLE invoice (id bigint REFERENCES outbox.message (id));
+             INSERT INTO invoice SELECT id FROM outbox.message
+             WHERE sent_at < now() - interval '7 days' AND (id % 100 = 0 OR id <= 20)",
+        )
+        .await;
+    let kept = scene
+        .count("id IN (SELECT id FROM invoice) AND sent_at < now() - interval '7 days'")
+        .await;
+    let left = "SELECT count(*) FROM outbox.message WHERE sent_at < now() - interval '7 days'";
+    for restarted in [false, true] {
+        let relay = scene.ready_relay().await;
+        scene.until(&format!("SELECT ({left}) = {kept}")).await;
+        if restarted {
+            let refused = async || {
+                let refused = number(&relay, "outbox_relay_removals_refused_total").await;
+                refused.is_some_and(|refused| refused >= 20.0)
+            };
+            eventually("the lowest are passed over", refused).await;
+        }
+        relay.stop().await;
+        // A walk ends at rows that are young.
+        scene
+            .run("DELETE FROM outbox.message WHERE sent_at > now() - interval '7 days'")
+            .await;
+        scene.run(HISTORY).await;
+    }
+}
+
 /// A foreign key without an index makes each removal read the whole of another table.
 #[tokio::test]
 async fn removal_that_takes_its_time_leaves_time_for_settlements() {

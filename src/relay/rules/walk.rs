@@ -28,9 +28,13 @@ const USUAL: i64 = 1000;
 /// So many refusals, each an error in the server's log, and the walk rests.
 const REFUSALS: u32 = 20;
 
-/// For so long, and each time for twice as long, up to a bound, while nothing at all is removed
-/// between them.
-const BREATH: [Duration; 2] = [Duration::from_secs(2), Duration::from_secs(60)];
+/// For so long, and each time for twice as long while nothing at all is removed between them, up to
+/// the second while rows are found that are to be passed over from now on, and else to the third.
+const BREATH: [Duration; 3] = [
+    Duration::from_secs(2),
+    Duration::from_secs(10),
+    Duration::from_secs(60),
+];
 
 /// Rows that are remembered because they cannot be removed, and of these so many are left out of one
 /// stretch.
@@ -89,7 +93,9 @@ pub struct Walk {
     refusals: u32,
     /// Since the last rest: was anything removed?
     removed: bool,
-    /// Rests in a row in which nothing was.
+    /// Since the last rest: was a row found that cannot be?
+    learned: bool,
+    /// Rests in a row before which nothing was removed.
     fruitless: u32,
     /// Rows that cannot be removed.
     kept: BTreeSet<i64>,
@@ -110,6 +116,7 @@ impl Walk {
             anew: Moment::ORIGIN,
             refusals: 0,
             removed: false,
+            learned: false,
             fruitless: 0,
             kept: BTreeSet::new(),
             retry_kept: Moment::ORIGIN,
@@ -202,11 +209,10 @@ impl Walk {
         };
         if self.refusals >= REFUSALS {
             let fruitless = if self.removed { 0 } else { self.fruitless + 1 };
+            let learned = std::mem::take(&mut self.learned);
             self.rest(now);
             self.fruitless = fruitless;
-            let [shortest, longest] = BREATH;
-            let breath = shortest * 2_u32.saturating_pow(fruitless.min(10));
-            self.due = self.due.min(now + breath.min(longest));
+            self.due = self.due.min(now + breath(fruitless, learned));
         }
         row
     }
@@ -229,7 +235,9 @@ impl Walk {
         if self.kept.is_empty() {
             self.retry_kept = now + ANEW[1];
         }
-        self.kept.insert(id)
+        let new = self.kept.insert(id);
+        self.learned |= new;
+        new
     }
 
     /// The stretch could not be swept, whatever is in it.
@@ -244,6 +252,13 @@ impl Walk {
         self.span = self.span.min(USUAL * 16);
         (self.refusals, self.removed) = (0, false);
     }
+}
+
+/// How long to rest after so many rests in a row that came of nothing.
+fn breath(fruitless: u32, learned: bool) -> Duration {
+    let [shortest, learning, longest] = BREATH;
+    let longest = if learned { learning } else { longest };
+    (shortest * 2_u32.pow(fruitless.clamp(1, 6) - 1)).min(longest)
 }
 
 #[cfg(test)]
