@@ -129,6 +129,12 @@ impl Health {
         self.condition.subscribe()
     }
 
+    /// Whether rows are due, by the last read.
+    #[must_use]
+    pub fn rows_are_due(&self) -> bool {
+        self.condition.borrow().due.since().is_some()
+    }
+
     /// Whether the relay is ready, and why not.
     #[must_use]
     pub fn readiness(&self, now: Moment) -> Readiness {

@@ -222,7 +222,7 @@ async fn a_row_that_its_relay_holds_back_is_told_with_the_relay_s_words() {
     )
     .await;
     let words = [
-        "is to wait for another attempt, says pod:1, which could not write that down for 1m 12s: 541",
+        "is to wait for another attempt, says pod:1, which cannot write that down (of some rows for 1m 12s): 541",
     ];
     is(&operator, "5", "unmarked", &words).await;
     let (_, object) = json(&operator, &["explain", "5"]).await;
@@ -247,8 +247,9 @@ async fn a_row_that_cannot_be_marked_is_told_apart_from_one_that_is_due() {
     let broker = vhost().await;
     let queues = Queues::connect(&broker.url).await;
     queues.classic("q").await;
-    let row = "INSERT INTO outbox.message (routing_key, payload) VALUES ('q', '1')";
-    write(&admin, row).await;
+    let rows = "INSERT INTO outbox.message (routing_key, ordering_key, payload) \
+         VALUES ('q', 'k', '1'), ('q', 'k', '2')";
+    write(&admin, rows).await;
     let locker = database.connect().await;
     write(&locker, "BEGIN; SELECT FROM outbox.message FOR UPDATE").await;
     let relay = Relay::start(&Settings::new(&database.url, &broker.url));
@@ -259,8 +260,10 @@ async fn a_row_that_cannot_be_marked_is_told_apart_from_one_that_is_due() {
     .await;
     let words = ["was sent by", "holds them locked", "pg_locks"];
     is(&operator, "1", "unmarked", &words).await;
+    // It went out although the first of its key is not marked.
+    is(&operator, "2", "unmarked", &words).await;
     let (_, text) = said(&operator, &["status"]).await;
-    assert!(text.contains("marks of 1 row sent, from 1 on"), "{text}");
+    assert!(text.contains("marks of 2 rows sent, from 1 on"), "{text}");
     write(&locker, "COMMIT").await;
     until(
         &admin,
@@ -287,7 +290,8 @@ async fn a_database_that_accepts_no_writes_is_told_and_not_that_no_relay_runs() 
         "no relay can give a sign of life",
     ];
     is(&operator, "5", "read_only", &words).await;
-    is(&operator, "retry", "retry", &[]).await;
+    let words = ["if the database accepts writes again by then"];
+    is(&operator, "retry", "retry", &words).await;
     let (_, text) = said(&operator, &["status"]).await;
     assert!(text.contains("The database accepts no writes"), "{text}");
     drop(database);
@@ -296,6 +300,8 @@ async fn a_database_that_accepts_no_writes_is_told_and_not_that_no_relay_runs() 
 #[tokio::test]
 async fn a_row_behind_another_waits_for_what_that_one_waits_for() {
     let (_database, admin, operator) = filled().await;
+    let words = ["if a relay runs by then", "Start one"];
+    is(&operator, "retry", "retry", &words).await;
     write(&admin, ALIVE).await;
     let retry = [
         "tried again at 2126-05-06 07:08:09 UTC; 2 attempts",

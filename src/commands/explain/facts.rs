@@ -14,7 +14,8 @@ impl Verdict {
         match self {
             Self::Sent(at) => json!({ "sent_at": time(*at) }),
             Self::Scheduled(at) => json!({ "available_at": time(*at) }),
-            Self::Retry { at, failures } => json!({
+            Self::Retry { at, failures, but } => json!({
+                "if": but,
                 "retry_at": time(*at),
                 "attempts": failures.attempts,
                 "last_error": failures.error,

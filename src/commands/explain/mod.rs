@@ -16,7 +16,7 @@ use crate::config::{Config, Successors};
 use crate::relay::HEARTBEAT;
 use crate::relay::rules::BEHIND_QUARANTINED;
 use crate::store::StoreError;
-use crate::store::postgres::explain::Standing;
+use crate::store::postgres::explain::{Sender, Standing};
 use crate::store::postgres::operator::Operator;
 use verdict::{Circumstances, Verdict};
 
@@ -138,6 +138,10 @@ async fn judge(
     if let Some(settled) = Verdict::by_itself(row).filter(|_| !waits_behind_quarantined(row)) {
         return Ok(settled);
     }
+    let senders = senders(operator, row).await?;
+    if let Some(unmarked) = Verdict::unmarked(row, &senders) {
+        return Ok(unmarked);
+    }
     if let Some(earlier) = operator.ahead_of(row).await? {
         let why = judge_alone(operator, &earlier, successors).await?;
         return Ok(Verdict::Behind {
@@ -152,6 +156,12 @@ async fn judge(
 /// The relay has said so of it.
 fn waits_behind_quarantined(row: &Standing) -> bool {
     row.sent_at.is_none() && row.last_error.as_deref() == Some(BEHIND_QUARANTINED)
+}
+
+/// Who may send it.
+async fn senders(operator: &Operator, row: &Standing) -> Result<Vec<Sender>, StoreError> {
+    let patience = (HEARTBEAT * 3).as_secs_f64();
+    operator.senders(row.partition, patience).await
 }
 
 /// The row is not behind another.
@@ -169,9 +179,7 @@ async fn judge_alone(
     let circumstances = Circumstances {
         held: operator.held(&row.exchange).await?,
         read_only: operator.is_read_only().await?,
-        senders: operator
-            .senders(row.partition, (HEARTBEAT * 3).as_secs_f64())
-            .await?,
+        senders: senders(operator, row).await?,
         lease: operator.lease(row.partition).await?,
         knocking: operator.knocking(row).await?,
     };

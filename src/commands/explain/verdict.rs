@@ -44,6 +44,8 @@ pub(super) enum Verdict {
     Retry {
         at: SystemTime,
         failures: Failures,
+        /// Why nobody would try it if that were now.
+        but: Option<&'static str>,
     },
     Behind {
         id: i64,
@@ -83,6 +85,10 @@ pub(super) enum Verdict {
     Quarantined(Entry),
 }
 
+/// What would have to be otherwise for a row to be tried.
+const READ_ONLY: &str = "the database accepts writes again";
+const NO_RELAY: &str = "a relay runs";
+
 impl Verdict {
     /// What the row alone tells.
     pub(super) fn by_itself(row: &Standing) -> Option<Self> {
@@ -106,34 +112,44 @@ impl Verdict {
             lease,
             knocking,
         } = circumstances;
-        let told = held_back(row, &senders);
-        let failures = Failures::of(row);
-        if let Some(unmarked) = told.clone().filter(Self::is_unmarked) {
+        if let Some(unmarked) = Self::unmarked(row, &senders) {
             return unmarked;
         }
+        let told = held_back(row, &senders);
+        let failures = Failures::of(row);
+        let others = senders.iter().any(|sender| sender.alive);
         if let Some(held) = held {
             return Self::Paused(held);
         }
         if let Some(at) = row.retry_at.filter(|_| row.waiting) {
-            return Self::Retry { at, failures };
+            let but = match (read_only, others) {
+                (true, _) => Some(READ_ONLY),
+                (false, false) => Some(NO_RELAY),
+                (false, true) => None,
+            };
+            return Self::Retry { at, failures, but };
         }
         if read_only {
             return Self::ReadOnly;
         }
-        let others = senders.iter().any(|sender| sender.alive);
         match senders.into_iter().next() {
             Some(sender) if sender.alive && sender.ready => match knocking {
-                Some(other) => Self::Destination {
+                Some(other) if other.waiting || told.is_none() => Self::Destination {
                     id: other.id,
                     at: other.retry_at.filter(|_| other.waiting),
                     failures: Failures::of(&other),
                 },
-                None => told.unwrap_or(Self::Due { failures, lease }),
+                Some(_) | None => told.unwrap_or(Self::Due { failures, lease }),
             },
             Some(sender) if sender.alive => Self::RelayWaits(sender),
             Some(owner) if others => Self::RelaySilent { owner, lease },
             last => Self::NoRelay { last, failures },
         }
+    }
+
+    /// Was its fate decided, and cannot be written down? Whatever else it seems to wait for.
+    pub(super) fn unmarked(row: &Standing, senders: &[Sender]) -> Option<Self> {
+        held_back(row, senders).filter(Self::is_unmarked)
     }
 
     fn is_unmarked(&self) -> bool {
@@ -167,8 +183,13 @@ impl Verdict {
         match self {
             Self::Sent(at) => format!("was sent at {} UTC.", clock(*at)),
             Self::Scheduled(at) => format!("is scheduled for {} UTC.", clock(*at)),
-            Self::Retry { at, failures } => {
-                format!("is tried again at {} UTC{}.", clock(*at), told(failures))
+            Self::Retry { at, failures, but } => {
+                let but = but.map_or_else(String::new, |but| format!(", if {but} by then"));
+                format!(
+                    "is tried again at {} UTC{but}{}.",
+                    clock(*at),
+                    told(failures)
+                )
             }
             Self::Behind { id, key, why } => {
                 format!(
@@ -216,11 +237,15 @@ impl Verdict {
                 time_of(*at),
                 id.saturating_sub(1)
             )),
-            Self::Scheduled(_) => None,
+            Self::Scheduled(_) | Self::RelaySilent { .. } => None,
             Self::Destination { .. } => Some(
                 "Mend what the error names; when that row gets through, the others follow.".to_owned(),
             ),
-            Self::Retry { .. } => {
+            Self::Retry { but: Some(NO_RELAY), .. } => {
+                Some("No relay runs now. Start one: outbox-relay run.".to_owned())
+            }
+            Self::Retry { but: Some(_), .. } => Self::ReadOnly.remedy(id),
+            Self::Retry { but: None, .. } => {
                 Some("Mend what the error names; the row goes by itself.".to_owned())
             }
             Self::Behind { id, why, .. } => why.remedy(*id),
@@ -245,7 +270,6 @@ impl Verdict {
             Self::RelayWaits(_) => Some(
                 "Mend what it waits for; it goes on by itself. See outbox-relay check.".to_owned(),
             ),
-            Self::RelaySilent { .. } => None,
             Self::HeldBack { told, .. } => Some(withheld::remedy(told).to_owned()),
             Self::Due { .. } => Some(
                 "A row changed by hand goes within a minute. If it stays so, see outbox-relay status: the \

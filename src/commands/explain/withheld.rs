@@ -21,7 +21,7 @@ pub(super) fn sentence(relay: &str, row: i64, told: &HeldBack) -> String {
                 Unwritten::Waits => "was refused and is to wait for another attempt, says",
                 Unwritten::GivenUp => "is to go to quarantine, says",
             };
-            format!("{what} {relay}, which could not write that down for {age}: {why}.")
+            format!("{what} {relay}, which cannot write that down (of some rows for {age}): {why}.")
         }
         Withheld::Destination {
             routing_key,

@@ -63,9 +63,10 @@ impl Herald {
         self.health.watch().borrow().speaks
     }
 
-    /// It was ready at its last sign.
-    pub(super) fn is_ready(&self) -> bool {
-        self.last.as_ref().is_some_and(|(_, state)| state.ready)
+    /// It was ready at its last sign, and no rows are due.
+    pub(super) fn is_idle(&self) -> bool {
+        let ready = self.last.as_ref().is_some_and(|(_, state)| state.ready);
+        ready && !self.health.rows_are_due()
     }
 
     /// When to ask again whether a sign is due.

@@ -32,6 +32,9 @@ const BATCH: usize = 1000;
 /// Pause before rows are tried again that somebody holds locked, or that were refused.
 const LATER: Duration = Duration::from_secs(1);
 
+/// Longest pause before refused rows are tried again.
+const LATEST: Duration = Duration::from_secs(60);
+
 /// So often a busy database (deadlock, serialization failure) is asked again at once.
 const AT_ONCE: u32 = 5;
 
@@ -77,10 +80,40 @@ impl Inbox {
 struct Desk {
     /// At once.
     now: Vec<Settlement>,
-    /// After a pause.
+    /// After a pause: somebody holds them.
     later: Vec<Settlement>,
+    /// After an ever longer pause: the database refuses them, each time with an error in its log.
+    refused: Vec<Settlement>,
+    refused_until: Option<Moment>,
+    /// Tries in a row that some of them did not survive.
+    refusals: u32,
     /// What keeps these from being written.
     obstacles: Obstacles,
+}
+
+impl Desk {
+    /// The database refuses this one.
+    fn refuse(&mut self, settlement: Settlement, now: Moment) {
+        if self.refused.is_empty() {
+            let pause = LATER * 2_u32.pow(self.refusals.min(6));
+            self.refused_until = Some(now + pause.min(LATEST));
+            self.refusals += 1;
+        }
+        self.refused.push(settlement);
+    }
+
+    /// Takes up again what was refused, if it is time to. Was there anything?
+    fn take_refused(&mut self, now: Moment) -> bool {
+        if self.refused.is_empty() {
+            self.refusals = 0;
+            return false;
+        }
+        let due = self.refused_until.is_none_or(|until| now >= until);
+        if due {
+            self.now.append(&mut self.refused);
+        }
+        due
+    }
 }
 
 /// Runs until the engine has nothing more to settle, or until it is stopped.
@@ -175,6 +208,9 @@ impl<T: Settler> Clerk<'_, T> {
             }
             let now = Clock.now();
             let later_in = now.until(*later_at.get_or_insert(now + LATER));
+            if desk.take_refused(now) {
+                continue;
+            }
             let sweep_at = self.upkeep.due_at();
             let wake_at = self.herald.ask_at();
             let wake_at = if speaks {
@@ -251,7 +287,7 @@ impl<T: Settler> Clerk<'_, T> {
     async fn measure(&mut self) -> Result<(), StoreError> {
         let begun = Clock.now();
         // What waits while the broker is away grows old unnoticed else.
-        let watched = self.observer.is_watched() || !self.herald.is_ready();
+        let watched = self.observer.is_watched() || !self.herald.is_idle();
         if !self.rhythm.is_due(watched, begun) || !self.herald.speaks() {
             return Ok(());
         }
@@ -354,7 +390,8 @@ fn take_apart(
         return;
     }
     for settlement in batch {
-        desk.obstacles.refused(&settlement, error, Clock.now());
-        desk.later.push(settlement);
+        let now = Clock.now();
+        desk.obstacles.refused(&settlement, error, now);
+        desk.refuse(settlement, now);
     }
 }

@@ -15,6 +15,8 @@ pub(super) struct Upkeep {
     refused: bool,
     /// Rows that cannot be removed.
     rows: Ration,
+    /// Removal that takes long.
+    slow: Ration,
 }
 
 impl Upkeep {
@@ -23,6 +25,7 @@ impl Upkeep {
             walk: Walk::new(retention),
             refused: false,
             rows: Ration::new("more sent rows cannot be removed"),
+            slow: Ration::new("removal took long again"),
         }
     }
 
@@ -45,6 +48,7 @@ impl Upkeep {
         let swept = settler.sweep(stretch, &self.walk.left_out(stretch)).await;
         let now = Clock.now();
         self.rows.count(now);
+        self.slow.count(now);
         match swept {
             Ok(swept) => {
                 self.refused = false;
@@ -83,6 +87,13 @@ impl Upkeep {
     fn tell(&mut self, row: Option<i64>, error: &StoreError, now: Moment) {
         let Some(row) = row else {
             debug!(%error, "sent rows cannot be removed together");
+            if matches!(error, StoreError::TimedOut(_)) && self.slow.may_speak(now) {
+                warn!(
+                    %error,
+                    "removing sent rows takes long, so that few are removed at a time: see what refers to \
+                     the outbox by a foreign key (is it indexed?) and which triggers it has"
+                );
+            }
             return;
         };
         if self.rows.may_speak(now) {

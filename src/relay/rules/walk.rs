@@ -28,13 +28,9 @@ const USUAL: i64 = 1000;
 /// So many refusals, each an error in the server's log, and the walk rests.
 const REFUSALS: u32 = 20;
 
-/// For so long, and each time for twice as long while nothing at all is removed between them, up to
-/// the second while rows are found that are to be passed over from now on, and else to the third.
-const BREATH: [Duration; 3] = [
-    Duration::from_secs(2),
-    Duration::from_secs(10),
-    Duration::from_secs(60),
-];
+/// For so long; and each time for twice as long, up to a bound, while neither is anything removed
+/// between them nor a row found that is to be passed over from now on.
+const BREATH: [Duration; 2] = [Duration::from_secs(2), Duration::from_secs(60)];
 
 /// Rows that are remembered because they cannot be removed, and of these so many are left out of one
 /// stretch.
@@ -208,11 +204,11 @@ impl Walk {
             Some(_) | None => self.close_in(stretch, now),
         };
         if self.refusals >= REFUSALS {
-            let fruitless = if self.removed { 0 } else { self.fruitless + 1 };
-            let learned = std::mem::take(&mut self.learned);
+            let fruitful = self.removed || std::mem::take(&mut self.learned);
+            let fruitless = if fruitful { 0 } else { self.fruitless + 1 };
             self.rest(now);
             self.fruitless = fruitless;
-            self.due = self.due.min(now + breath(fruitless, learned));
+            self.due = self.due.min(now + breath(fruitless));
         }
         row
     }
@@ -255,10 +251,9 @@ impl Walk {
 }
 
 /// How long to rest after so many rests in a row that came of nothing.
-fn breath(fruitless: u32, learned: bool) -> Duration {
-    let [shortest, learning, longest] = BREATH;
-    let longest = if learned { learning } else { longest };
-    (shortest * 2_u32.pow(fruitless.clamp(1, 6) - 1)).min(longest)
+fn breath(fruitless: u32) -> Duration {
+    let [shortest, longest] = BREATH;
+    (shortest * 2_u32.pow(fruitless.min(5))).min(longest)
 }
 
 #[cfg(test)]
