@@ -31,8 +31,8 @@ pub(super) struct Obstacles {
     ration: Ration,
 }
 
-/// Ids told at the most.
-const TOLD: usize = 100;
+/// Ids told at the most: as many as two windows of the usual size hold.
+const TOLD: usize = 2000;
 
 impl Default for Obstacles {
     fn default() -> Self {
