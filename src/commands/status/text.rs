@@ -145,8 +145,17 @@ fn instances(measures: &Measures) -> String {
         "last confirm",
         "waits for",
     ];
-    table("Relays", &head, measures.instances.iter().map(row))
+    let nobody = !measures.instances.iter().any(is_alive);
+    let lately = |one: &&Instance| nobody || is_alive(one) || one.silent_for < LATELY;
+    table(
+        "Relays",
+        &head,
+        measures.instances.iter().filter(lately).map(row),
+    )
 }
+
+/// Relays that fell silent longer ago are not shown beside others.
+const LATELY: Duration = Duration::from_secs(600);
 
 /// What relays that are alive hold back on purpose.
 fn held_back(measures: &Measures) -> String {

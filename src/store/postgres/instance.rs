@@ -17,9 +17,9 @@ use super::session::Session;
 use super::sqlstate::store_error;
 use crate::store::{Announcement, StoreError};
 
-/// Rows of relays that said nothing for so long are removed by the others. Until then `status`
-/// shows a relay that died.
-const KEPT: &str = "interval '10 minutes'";
+/// Rows of relays that said nothing for so long are removed by the others, and with them what they
+/// own: longer than a clock that is set right is likely to jump.
+const KEPT: &str = "interval '1 hour'";
 
 /// The statements, for one outbox.
 pub(super) struct Heartbeat {
