@@ -372,6 +372,7 @@ async fn in_line(command: &[PathBuf; 2]) {
     // Some wait in line while one is booked: for longer than a lease, if there are a few.
     let slow = "CREATE TABLE booking (message_id text, amount bigint);
                 CREATE FUNCTION slowly() RETURNS trigger LANGUAGE plpgsql AS
+                -- The load itself: so long a booking takes.
                 $$ BEGIN PERFORM pg_sleep(0.6); RETURN new; END $$;
                 CREATE TRIGGER slow BEFORE INSERT ON booking
                 FOR EACH ROW EXECUTE FUNCTION slowly()";

@@ -284,6 +284,7 @@ async fn rows_at_a_steady_rate_are_marked_together() {
         "DO $$ BEGIN FOR n IN 1..{ROWS} LOOP
            INSERT INTO outbox.message (routing_key, payload) VALUES ('{QUEUE}', '{{}}');
            COMMIT;
+           -- The load itself: nothing is waited for.
            PERFORM pg_sleep(0.001);
          END LOOP; END $$"
     );

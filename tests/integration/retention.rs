@@ -182,6 +182,7 @@ async fn removal_that_takes_its_time_leaves_time_for_settlements() {
     scene
         .run(
             "CREATE FUNCTION outbox.slow() RETURNS trigger LANGUAGE plpgsql AS
+             -- The fault itself: so long the removal of a row takes.
              $$ BEGIN PERFORM pg_sleep(0.08); RETURN OLD; END $$;
              CREATE TRIGGER slow BEFORE DELETE ON outbox.message
              FOR EACH ROW EXECUTE FUNCTION outbox.slow()",

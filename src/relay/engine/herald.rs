@@ -76,25 +76,33 @@ impl Herald {
 
     /// The sign that is due now, if one is: the first, a regular one, or one about a change. It
     /// counts as made, whatever becomes of it. `unmarked` is what cannot be settled.
-    pub(super) fn due(&mut self, unmarked: Vec<HeldBack>, now: Moment) -> Option<Announcement> {
+    pub(super) fn due(
+        &mut self,
+        unmarked: impl FnOnce() -> Vec<HeldBack>,
+        now: Moment,
+    ) -> Option<Announcement> {
         self.asked = now;
+        let pace = self.identity.pace();
+        let age = self.last.as_ref().map(|(at, _)| now.since(*at));
+        if age.is_some_and(|age| age < CALM.min(pace)) {
+            return None;
+        }
         let readiness = self.health.readiness(now);
         let (confirmed, partitions) = {
             let condition = self.health.watch();
             let condition = condition.borrow();
             (condition.confirmed, condition.partitions)
         };
-        let mut held_back = unmarked;
+        let mut held_back = unmarked();
         held_back.extend(self.posted.borrow().iter().cloned());
         let held_back = HeldBack::told(held_back);
         let state = News::of(&readiness, partitions, &held_back);
-        if let Some((at, before)) = &self.last {
-            let age = now.since(*at);
-            let news = *before != state;
-            let pace = self.identity.pace();
-            if age < CALM.min(pace) || (age < pace && !news) {
-                return None;
-            }
+        let news = self
+            .last
+            .as_ref()
+            .is_none_or(|(_, before)| *before != state);
+        if age.is_some_and(|age| age < pace) && !news {
+            return None;
         }
         let sign = Announcement {
             instance: self.identity.instance,
@@ -204,29 +212,26 @@ mod tests {
         let (mut herald, _health) = herald();
         let signs = (0..=15_000)
             .step_by(100)
-            .filter(|now| herald.due(Vec::new(), at(*now)).is_some());
+            .filter(|now| herald.due(Vec::new, at(*now)).is_some());
         assert_eq!(signs.collect::<Vec<_>>(), [0, 5_000, 10_000, 15_000]);
     }
 
     #[test]
     fn a_change_is_told_soon_and_with_its_reason() {
         let (mut herald, health) = herald();
-        let first = herald.due(Vec::new(), at(0)).expect("the first");
+        let first = herald.due(Vec::new, at(0)).expect("the first");
         assert_eq!((first.ready, first.waits_for), (true, None));
         health.broker(Broker::Disconnected("mq: refused".to_owned()));
-        assert!(herald.due(Vec::new(), at(500)).is_none());
+        assert!(herald.due(Vec::new, at(500)).is_none());
         assert_eq!(herald.ask_at(), at(1_500));
-        let news = herald.due(Vec::new(), at(1_000)).expect("news");
+        let news = herald.due(Vec::new, at(1_000)).expect("news");
         assert!(!news.ready);
         let why = news.waits_for.as_deref();
         assert_eq!(why, Some("broker disconnected: mq: refused"));
         health.broker(Broker::Disconnected("mq: no answer".to_owned()));
-        assert!(
-            herald.due(Vec::new(), at(2_000)).is_none(),
-            "the same state"
-        );
+        assert!(herald.due(Vec::new, at(2_000)).is_none(), "the same state");
         health.partitions(7, true);
-        let sign = herald.due(Vec::new(), at(3_000)).expect("news");
+        let sign = herald.due(Vec::new, at(3_000)).expect("news");
         assert_eq!(sign.partitions, 7);
         let locked = HeldBack {
             what: Withheld::Unmarked {
@@ -237,7 +242,7 @@ mod tests {
             for_seconds: 5,
             why: "locked".to_owned(),
         };
-        let sign = herald.due(vec![locked.clone()], at(4_000));
+        let sign = herald.due(|| vec![locked.clone()], at(4_000));
         assert_eq!(sign.expect("news").held_back, [locked]);
     }
 
@@ -247,21 +252,21 @@ mod tests {
         health.progressed(at(100));
         assert_eq!(
             herald
-                .due(Vec::new(), at(200))
+                .due(Vec::new, at(200))
                 .expect("the first")
                 .last_confirm,
             None
         );
         health.confirmed(at(300));
-        let sign = herald.due(Vec::new(), at(6_000)).expect("a regular one");
+        let sign = herald.due(Vec::new, at(6_000)).expect("a regular one");
         assert_eq!(sign.last_confirm, Some(Duration::from_millis(5_700)));
     }
 
     #[test]
     fn a_new_connection_is_used_at_once() {
         let (mut herald, _health) = herald();
-        assert!(herald.due(Vec::new(), at(0)).is_some());
+        assert!(herald.due(Vec::new, at(0)).is_some());
         herald.start_anew();
-        assert!(herald.due(Vec::new(), at(10)).is_some());
+        assert!(herald.due(Vec::new, at(10)).is_some());
     }
 }

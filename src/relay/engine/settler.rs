@@ -238,7 +238,7 @@ impl<T: Settler> Clerk<'_, T> {
     /// they are. Takes two round trips and waits for no lock.
     async fn announce(&mut self, obstacles: &Obstacles, events: &Events) -> Result<(), StoreError> {
         let now = Clock.now();
-        let Some(sign) = self.herald.due(obstacles.held_back(now), now) else {
+        let Some(sign) = self.herald.due(|| obstacles.held_back(now), now) else {
             return Ok(());
         };
         let renewed = match self.settler.announce(&sign).await {

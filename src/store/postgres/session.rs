@@ -151,11 +151,11 @@ const ABOUT_THE_SERVER: &str = "SELECT \
     pg_catalog.pg_is_in_recovery(), \
     pg_catalog.pg_postmaster_start_time()::pg_catalog.text";
 
-/// Why a server is not of the kind wanted.
 /// The server is no standby and accepts no writes from a session like this one.
 pub(super) const READ_ONLY: &str = "pg_catalog.current_setting('transaction_read_only')::pg_catalog.bool \
      AND NOT pg_catalog.pg_is_in_recovery()";
 
+/// Why a server is not of the kind wanted.
 fn unfit(kind: SessionKind, read_only: bool, in_recovery: bool) -> Option<&'static str> {
     match kind {
         SessionKind::ReadWrite | SessionKind::Primary if in_recovery => {

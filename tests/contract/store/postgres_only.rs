@@ -249,6 +249,7 @@ async fn a_statement_that_takes_too_long_is_told_and_the_session_lives() {
     stage.store.statement_timeout = Duration::from_millis(300);
     // Longer than the statement may take.
     let slow = "CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS
+         -- The fault itself: longer than the statement may take.
          'BEGIN PERFORM pg_sleep(60); RETURN new; END';
          CREATE TRIGGER slow BEFORE UPDATE ON outbox.message
          FOR EACH ROW EXECUTE FUNCTION slow()";
