@@ -173,6 +173,47 @@ async fn a_damaged_outbox_is_told_with_the_statement_that_mends_it() {
 }
 
 #[tokio::test]
+async fn what_stands_in_the_way_of_marks_and_removal_is_told() {
+    let (database, admin) = outbox().await;
+    let harmless = "CREATE TABLE public.copy (id bigint PRIMARY KEY REFERENCES outbox.message ON DELETE CASCADE)";
+    let checked = broken(&database, &admin, harmless).await;
+    for check in ["references", "triggers", "ids"] {
+        assert!(!checked.findings.contains_key(check), "{check}");
+    }
+    let faults = "CREATE TABLE public.invoice (\"of\" bigint REFERENCES outbox.message);
+         CREATE TABLE public.kept (id bigint PRIMARY KEY REFERENCES outbox.message);
+         CREATE FUNCTION outbox.veto() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RETURN NULL; END $$;
+         CREATE TRIGGER veto BEFORE DELETE ON outbox.message FOR EACH ROW EXECUTE FUNCTION outbox.veto();
+         CREATE TRIGGER other AFTER INSERT ON outbox.message FOR EACH ROW EXECUTE FUNCTION outbox.veto();
+         INSERT INTO outbox.message (id, payload) OVERRIDING SYSTEM VALUE VALUES (-3, '1'), (0, '2')";
+    let checked = broken(&database, &admin, faults).await;
+    let references = &checked.findings["references"];
+    for (one, found, remedy) in [
+        (
+            &references[0],
+            "public.invoice refers",
+            "CREATE INDEX CONCURRENTLY ON public.invoice (of)",
+        ),
+        (&references[1], "public.kept refers", "ON DELETE CASCADE"),
+    ] {
+        assert_eq!(one["state"], "warning", "{references:?}");
+        assert!(
+            one["found"].as_str().expect("text").starts_with(found),
+            "{one}"
+        );
+        assert!(
+            one["remedy"].as_str().expect("text").contains(remedy),
+            "{one}"
+        );
+    }
+    let (state, found, _) = checked.only("triggers");
+    assert!(state == "warning" && found.ends_with(": veto"), "{found}");
+    let (state, found, remedy) = checked.only("ids");
+    assert!(state == "failed" && found.contains("from -3 on"), "{found}");
+    assert!(remedy.contains("without an id"), "{remedy}");
+}
+
+#[tokio::test]
 async fn exchanges_of_pending_rows_are_looked_for() {
     let (database, admin) = outbox().await;
     let rows = "INSERT INTO outbox.message (exchange, routing_key, payload) VALUES \

@@ -3,12 +3,13 @@
 use std::time::Duration;
 
 use super::finding::{Finding, State};
-use super::{outbox, own, server};
+use super::{hindrances, outbox, own, server};
 use crate::config::{Config, DatabaseAccess};
 use crate::store::StoreError;
 use crate::store::postgres::PgStore;
 use crate::store::postgres::connect::resolve;
 use crate::store::postgres::facts::{self, Destinations, Pooling, pooler};
+use crate::store::postgres::ident::Outbox;
 use crate::store::postgres::schema::Catalog;
 use crate::store::postgres::session::Session;
 
@@ -81,12 +82,25 @@ impl Database {
         self.findings
             .push(outbox::wake(names, &catalog, &about, config));
         if catalog.message.is_some() {
+            self.look_for_hindrances(session, names).await;
             match facts::destinations(session, names).await {
                 Ok(seen) => self.destinations = Some(seen),
                 Err(error) => self.findings.push(failure("exchanges", &error)),
             }
         }
         Ok(())
+    }
+
+    /// A look that could not be had ends no other.
+    async fn look_for_hindrances(&mut self, session: &Session, names: &Outbox) {
+        match facts::hindrances(session, names).await {
+            Ok(seen) => self.findings.extend(hindrances::findings(names, &seen)),
+            Err(error) => self.findings.push(failure("triggers", &error)),
+        }
+        match facts::unread(session, names).await {
+            Ok(lowest) => self.findings.extend(hindrances::unread(names, lowest)),
+            Err(error) => self.findings.push(failure("ids", &error)),
+        }
     }
 }
 

@@ -7,6 +7,7 @@
 mod broker;
 mod database;
 mod finding;
+mod hindrances;
 mod outbox;
 mod own;
 mod queues;

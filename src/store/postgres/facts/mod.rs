@@ -3,11 +3,13 @@
 //! Looks only; each look is one short statement, bounded whatever the outbox holds.
 
 pub mod destinations;
+pub mod hindrances;
 pub mod pooler;
 pub mod rights;
 pub mod server;
 
 pub use destinations::{Destinations, destinations};
+pub use hindrances::{Hindrances, hindrances, unread};
 pub use pooler::{Pooling, pooling};
 pub use rights::{Right, rights};
 pub use server::{ServerFacts, server};
