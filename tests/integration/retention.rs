@@ -116,6 +116,34 @@ async fn rows_that_nobody_may_delete_are_told_seldom_and_stop_nobody() {
     relay.stop().await;
 }
 
+/// It raises nothing, so that nothing but the row that stays shows it.
+#[tokio::test]
+async fn rows_that_a_trigger_keeps_silently_are_told_and_counted() {
+    let scene = Scene::new().await;
+    scene.run(HISTORY).await;
+    scene
+        .run(
+            "CREATE FUNCTION outbox.keep() RETURNS trigger LANGUAGE plpgsql AS
+             $$ BEGIN IF OLD.id % 100 = 0 THEN RETURN NULL; END IF; RETURN OLD; END $$;
+             CREATE TRIGGER keep BEFORE DELETE ON outbox.message
+             FOR EACH ROW EXECUTE FUNCTION outbox.keep()",
+        )
+        .await;
+    let relay = scene.ready_relay().await;
+    relay.printed("row=100 ").await;
+    scene
+        .until(
+            "SELECT bool_and(id % 100 = 0) FROM outbox.message WHERE sent_at < now() - interval '7 days'",
+        )
+        .await;
+    let counted = async || {
+        let refused = number(&relay, "outbox_relay_removals_refused_total").await;
+        refused.is_some_and(|refused| refused >= 1.0)
+    };
+    eventually("they are counted", counted).await;
+    relay.stop().await;
+}
+
 #[tokio::test]
 async fn a_row_that_others_refer_to_is_named_and_holds_back_no_other() {
     let scene = Scene::new().await;

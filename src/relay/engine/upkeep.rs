@@ -4,7 +4,7 @@ use tracing::{debug, warn};
 
 use super::observer::Observer;
 use super::ration::Ration;
-use crate::relay::rules::{Stretch, Walk};
+use crate::relay::rules::{Stretch, Swept, Walk};
 use crate::runtime::{Clock, Moment};
 use crate::store::{Settler, StoreError};
 
@@ -56,6 +56,7 @@ impl Upkeep {
                 debug!(after, up_to, removed = swept.removed, "swept sent rows");
                 observer.removed(swept.removed);
                 self.walk.swept(stretch, &swept, now.since(begun), now);
+                self.tell_of_kept(&swept, observer, now);
             }
             Err(error @ (StoreError::Unreachable(_) | StoreError::ReadOnly(_))) => {
                 self.walk.failed(now);
@@ -82,6 +83,23 @@ impl Upkeep {
         Ok(())
     }
 
+    /// A trigger that returns NULL keeps a row and raises nothing.
+    fn tell_of_kept(&mut self, swept: &Swept, observer: &dyn Observer, now: Moment) {
+        let Some(row) = swept.first_kept else {
+            return;
+        };
+        for _ in 0..swept.kept {
+            observer.kept();
+        }
+        if self.rows.may_speak(now) {
+            warn!(
+                row,
+                rows = swept.kept,
+                "sent rows were not removed, and nothing says why: a trigger on the outbox keeps them"
+            );
+        }
+    }
+
     /// Names the row, if one is left over. A foreign key or a trigger on the outbox refuses its
     /// removal, or makes it too slow to be waited for.
     fn tell(&mut self, row: Option<i64>, error: &StoreError, now: Moment) {
@@ -90,8 +108,8 @@ impl Upkeep {
             if matches!(error, StoreError::TimedOut(_)) && self.slow.may_speak(now) {
                 warn!(
                     %error,
-                    "removing sent rows takes long, so that few are removed at a time: see what refers to \
-                     the outbox by a foreign key (is it indexed?) and which triggers it has"
+                    "removing sent rows takes long, so that few are removed at a time: see who locks the outbox \
+                     (pg_locks), what refers to it by a foreign key (is it indexed?) and which triggers it has"
                 );
             }
             return;

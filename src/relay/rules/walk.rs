@@ -25,8 +25,10 @@ const QUICK: Duration = Duration::from_millis(5);
 /// Ids of a stretch to begin with.
 const USUAL: i64 = 1000;
 
-/// So many refusals, each an error in the server's log, and the walk rests.
+/// So many refusals, each an error in the server's log, and the walk rests. One that names a row is
+/// needed once a day for each such row: it counts for so much less.
 const REFUSALS: u32 = 20;
+const UNNAMED: u32 = 5;
 
 /// For so long; and each time for twice as long, up to a bound, while neither is anything removed
 /// between them nor a row found that is to be passed over from now on.
@@ -68,6 +70,11 @@ pub struct Swept {
     pub removed: usize,
     /// Rows that could have been removed, had not somebody held their locks.
     pub held: usize,
+    /// Rows that the database kept although their removal was asked for and not refused: a trigger's
+    /// doing.
+    pub kept: usize,
+    /// The first of them.
+    pub first_kept: Option<i64>,
     /// A row was met that was sent, and not long enough ago.
     pub young: bool,
     /// The highest id there is; none above it needs to be looked for.
@@ -85,7 +92,7 @@ pub struct Walk {
     span: i64,
     due: Moment,
     anew: Moment,
-    /// Since the last rest.
+    /// Since the last rest; one that named nothing counts [`UNNAMED`] times.
     refusals: u32,
     /// Since the last rest: was anything removed?
     removed: bool,
@@ -193,17 +200,20 @@ impl Walk {
         now: Moment,
     ) -> Option<i64> {
         self.due = now + took * SHARE;
-        self.refusals += 1;
         let in_it = |id: &i64| *id > stretch.after && *id <= stretch.up_to;
         let row = match named.filter(in_it) {
             Some(id) if self.remember(id, now) => {
+                self.refusals += 1;
                 // It is the first: those before it go.
                 self.span = (id - 1 - stretch.after).max(1);
                 Some(id)
             }
-            Some(_) | None => self.close_in(stretch, now),
+            Some(_) | None => {
+                self.refusals += UNNAMED;
+                self.close_in(stretch, now)
+            }
         };
-        if self.refusals >= REFUSALS {
+        if self.refusals >= REFUSALS * UNNAMED {
             let fruitful = self.removed || std::mem::take(&mut self.learned);
             let fruitless = if fruitful { 0 } else { self.fruitless + 1 };
             self.rest(now);

@@ -70,14 +70,16 @@ pub(super) async fn sweep(
         return Ok(Swept::default());
     };
     let count = |column| get(row, column).map(|count: i64| usize::try_from(count).unwrap_or(0));
-    let (old, removed) = (count(3)?, count(4)?);
+    let (old, removed, free) = (count(3)?, count(4)?, count(6)?);
     Ok(Swept {
         looked: count(0)?,
         last: get(row, 1)?,
         young: get(row, 2)?,
         removed,
         top: get::<Option<i64>>(row, 5)?.unwrap_or(0),
-        held: old.saturating_sub(removed),
+        held: old.saturating_sub(free),
+        kept: free.saturating_sub(removed),
+        first_kept: get(row, 7)?,
     })
 }
 
@@ -101,9 +103,13 @@ fn sql(outbox: &Outbox) -> String {
          target AS MATERIALIZED (SELECT id FROM {relation} \
            WHERE id = ANY (ARRAY (SELECT id FROM looked WHERE sent_at < (SELECT at FROM cutoff))) \
              AND sent_at < (SELECT at FROM cutoff) ORDER BY id FOR UPDATE SKIP LOCKED), \
-         removed AS (DELETE FROM {relation} AS m USING target WHERE m.id = target.id RETURNING 1) \
+         removed AS (DELETE FROM {relation} AS m USING target WHERE m.id = target.id RETURNING m.id) \
          SELECT count(*), max(id), coalesce(bool_or(sent_at >= (SELECT at FROM cutoff)), false), \
            count(*) FILTER (WHERE sent_at < (SELECT at FROM cutoff)), \
-           (SELECT count(*) FROM removed), (SELECT max(id) FROM {relation}) FROM looked"
+           (SELECT count(*) FROM removed), (SELECT max(id) FROM {relation}), \
+           (SELECT count(*) FROM target), \
+           CASE WHEN (SELECT count(*) FROM target) > (SELECT count(*) FROM removed) THEN \
+             (SELECT min(id) FROM (SELECT id FROM target EXCEPT SELECT id FROM removed) AS kept) END \
+         FROM looked"
     )
 }
