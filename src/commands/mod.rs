@@ -17,6 +17,7 @@ pub mod inbox;
 pub mod migrate;
 mod output;
 pub mod pause;
+mod plain;
 pub mod quarantine;
 mod reload;
 pub mod resend;

@@ -2,6 +2,7 @@
 
 use serde_json::json;
 
+use super::super::plain::plain;
 use super::finding::{Finding, State};
 
 /// Of the `--json` output; raised when a field changes its meaning or goes.
@@ -19,7 +20,7 @@ pub(super) fn text(findings: &[Finding]) -> String {
         let (state, check) = (finding.state.word(), finding.check);
         text.push_str(&format!(
             "{state:states$}  {check:checks$}  {}\n",
-            finding.found
+            plain(&finding.found)
         ));
         if let Some(remedy) = &finding.remedy {
             text.push_str(&format!("{:states$}  {:checks$}  → {remedy}\n", "", ""));

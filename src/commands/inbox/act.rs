@@ -7,7 +7,8 @@ use serde_json::{Value, json};
 use tokio::time::sleep;
 use tokio_postgres::Client;
 
-use super::told::{VERSION, plain};
+use super::super::plain::plain;
+use super::told::VERSION;
 use super::{FilterArgs, tell_slip};
 use crate::commands::act::{Rate, Signed};
 use crate::commands::exit::{Exit, Misuse};

@@ -3,8 +3,8 @@
 
 use std::collections::BTreeSet;
 
+use super::super::plain::plain;
 use super::FilterArgs;
-use super::told::plain;
 use crate::store::postgres::inbox_entries::Total;
 
 /// What to say of a filter that nothing fits; `None` where its words are known.

@@ -5,6 +5,7 @@ use comfy_table::presets::NOTHING;
 use serde_json::{Value, json};
 
 use super::super::calendar::{clock, time_of};
+use super::super::plain::{plain, short};
 use crate::store::postgres::inbox_entries::{Entry, Total};
 
 /// Of the output for scripts; raised when a field changes its meaning or goes.
@@ -66,7 +67,7 @@ pub(super) fn entries(entries: &[Entry], json: bool) -> serde_json::Result<Strin
             clock(one.received_at),
             one.due_at.map(clock).unwrap_or_default(),
             plain(one.reason_class.as_deref().unwrap_or_default()),
-            shortened(&plain(one.reason.as_deref().unwrap_or_default())),
+            short(one.reason.as_deref().unwrap_or_default(), LONGEST_REASON),
         ]
     });
     let head = [
@@ -149,19 +150,6 @@ fn one_shown(entry: &Value) -> String {
     let acts = acts.into_iter().flatten();
     let acts = acts.map(|act| vec!["audit".to_owned(), value(act)]);
     table(&[], fields.chain(acts))
-}
-
-/// What a message says of itself must not move the terminal's cursor.
-pub(super) fn plain(text: &str) -> String {
-    let one = |c: char| if c.is_control() { '\u{fffd}' } else { c };
-    text.chars().map(one).collect()
-}
-
-fn shortened(text: &str) -> String {
-    match text.char_indices().nth(LONGEST_REASON) {
-        Some((end, _)) => format!("{}…", &text[..end]),
-        None => text.to_owned(),
-    }
 }
 
 fn table(head: &[&str], rows: impl Iterator<Item = Vec<String>>) -> String {

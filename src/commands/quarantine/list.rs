@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use super::super::calendar::{clock, time_of};
 use super::super::exit::Exit;
+use super::super::plain::short;
 use super::super::status::text::table;
 use super::List;
 use crate::store::postgres::operator::Operator;
@@ -14,8 +15,9 @@ use crate::store::postgres::quarantine::Entry;
 /// Of the JSON output of the `quarantine` commands; raised when a field changes its meaning or goes.
 pub(super) const VERSION: u32 = 1;
 
-/// Characters of a reason in the table; `show` has all of it.
+/// Characters of a reason, and of a name, in the table; `show` has all of it.
 const REASON: usize = 80;
+const NAME: usize = 60;
 
 pub(super) async fn run(
     list: &List,
@@ -66,18 +68,14 @@ pub(super) async fn run(
 }
 
 fn line(entry: &Entry) -> Vec<String> {
-    let mut reason: String = entry.reason.chars().take(REASON).collect();
-    if reason.len() < entry.reason.len() {
-        reason.push('…');
-    }
     vec![
         entry.id.to_string(),
-        entry.message_id.clone(),
-        entry.exchange.clone(),
-        entry.routing_key.clone(),
+        short(&entry.message_id, NAME),
+        short(&entry.exchange, NAME),
+        short(&entry.routing_key, NAME),
         clock(entry.quarantined_at),
         entry.reason_class.clone(),
-        reason,
+        short(&entry.reason, REASON),
     ]
 }
 
