@@ -140,7 +140,7 @@ fn progress(condition: &Condition, now: Moment) -> Component {
     }
 }
 
-const UNCONFIRMED: &str = "rows are due, and none was confirmed";
+const UNCONFIRMED: &str = "rows are due, and none was sent and marked, put off or given up";
 
 /// Only these keep a settlement from being written for long while the session stands.
 const UNMARKED: &str = "rows were sent or given up, and could not be marked: somebody holds them \
@@ -259,7 +259,10 @@ mod tests {
         assert!(blamed(&condition, at(160)).is_empty());
         assert_eq!(blamed(&condition, at(161)), ["progress"]);
         let reason = readiness(&condition, at(175)).progress.reason;
-        assert_eq!(reason, "rows are due, and none was confirmed, for 75 s");
+        assert_eq!(
+            reason,
+            "rows are due, and none was sent and marked, put off or given up, for 75 s"
+        );
         condition.due = Due::Unmarked(at(100));
         let reason = readiness(&condition, at(175)).progress.reason;
         assert!(

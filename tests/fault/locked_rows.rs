@@ -35,6 +35,56 @@ async fn a_row_that_the_application_locks_is_published_once_and_stops_nobody() {
     assert_eq!(scene.judge().await.duplicates, 0);
 }
 
+/// P6: more rows are locked than may be under way.
+#[tokio::test]
+async fn more_locked_rows_than_a_window_holds_stop_nobody() {
+    let mut scene = Scene::new().await;
+    scene.set("RELAY__MAX_IN_FLIGHT", "100");
+    scene.set("RELAY__BATCH_SIZE", "100");
+    scene.write_many(250, 250).await;
+    let locker = scene.second_client().await;
+    let lock = "BEGIN; SELECT FROM outbox.message FOR UPDATE";
+    locker.batch_execute(lock).await.expect("locked");
+    let relay = scene.ready_relay().await;
+    scene.queues.reaches(QUEUE, 250).await;
+    scene.write_many(50, 50).await;
+    scene
+        .until("SELECT count(*) = 50 FROM outbox.message WHERE sent_at IS NOT NULL")
+        .await;
+    locker.batch_execute("COMMIT").await.expect("unlocked");
+    scene.drained().await;
+    relay.stop().await;
+    assert_eq!(scene.judge().await.duplicates, 0);
+}
+
+/// P6: the database refuses to mark more rows than may be under way. Each is tried again and again,
+/// with an error in its log, so that few are tried at a time; once one is written all are.
+#[tokio::test]
+async fn rows_that_the_database_refuses_to_mark_stop_nobody_and_are_marked_once_it_does_not() {
+    let mut scene = Scene::new().await;
+    scene.set("RELAY__MAX_IN_FLIGHT", "100");
+    scene.set("RELAY__BATCH_SIZE", "100");
+    let refused = scene.write_many(250, 250).await;
+    let veto = format!(
+        "CREATE FUNCTION outbox.veto() RETURNS trigger LANGUAGE plpgsql AS
+         $$ BEGIN RAISE EXCEPTION 'no'; END $$;
+         CREATE TRIGGER veto BEFORE UPDATE ON outbox.message FOR EACH ROW
+         WHEN (OLD.id <= {}) EXECUTE FUNCTION outbox.veto()",
+        refused[249]
+    );
+    scene.run(&veto).await;
+    let relay = scene.ready_relay().await;
+    scene.queues.reaches(QUEUE, 250).await;
+    scene.write_many(50, 50).await;
+    scene
+        .until("SELECT count(*) = 50 FROM outbox.message WHERE sent_at IS NOT NULL")
+        .await;
+    scene.run("DROP TRIGGER veto ON outbox.message").await;
+    scene.drained().await;
+    relay.stop().await;
+    assert_eq!(scene.judge().await.duplicates, 0);
+}
+
 /// The table is emptied while rows are confirmed and cannot be marked yet, and others get their ids.
 /// A mark that went by the id alone would be theirs, and they would never be sent.
 #[tokio::test]

@@ -134,7 +134,7 @@ async fn a_due_row_waits_for_relays_and_what_they_wait_for() {
         &operator,
         "5",
         "due",
-        &["is due: about to be sent, or on its way and not confirmed yet."],
+        &["is due, and no relay holds its partition at the moment"],
     )
     .await;
     is(
@@ -185,7 +185,7 @@ async fn a_due_row_waits_for_the_relay_that_owns_its_partition() {
         &operator,
         "5",
         "due",
-        &["is due: about to be sent, or on its way and not confirmed yet."],
+        &["is due, and no relay holds its partition at the moment"],
     )
     .await;
     let (_, object) = json(&operator, &["status"]).await;
@@ -272,6 +272,77 @@ async fn a_row_that_cannot_be_marked_is_told_apart_from_one_that_is_due() {
     .await;
     is(&operator, "1", "sent", &[]).await;
     relay.stop().await;
+}
+
+/// Each of them has its reason; and when they take all the room there is, the others are told so.
+#[tokio::test]
+async fn rows_that_the_database_refuses_to_mark_are_told_with_the_reason_of_each() {
+    let (database, admin) = outbox().await;
+    let operator = operator(&database, &admin).await;
+    let broker = vhost().await;
+    let queues = Queues::connect(&broker.url).await;
+    queues.classic("q").await;
+    write(
+        &admin,
+        "CREATE FUNCTION outbox.veto() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+           IF NEW.id % 2 = 0 THEN RAISE EXCEPTION 'no' USING ERRCODE = 'UEVEN'; END IF;
+           RAISE EXCEPTION 'no' USING ERRCODE = 'UODDS'; END $$;
+         CREATE TRIGGER veto BEFORE UPDATE ON outbox.message FOR EACH ROW
+         WHEN (OLD.id <= 60) EXECUTE FUNCTION outbox.veto();
+         INSERT INTO outbox.message (routing_key, payload) SELECT 'q', '1' FROM generate_series(1, 80)",
+    )
+    .await;
+    let small = Settings::new(&database.url, &broker.url)
+        .with("OUTBOX_RELAY__RELAY__MAX_IN_FLIGHT", "10")
+        .with("OUTBOX_RELAY__RELAY__BATCH_SIZE", "10");
+    let relay = Relay::start(&small);
+    let told = |what: &str| {
+        format!("SELECT EXISTS (SELECT FROM outbox.instance WHERE held_back::text LIKE '%{what}%')")
+    };
+    for what in ["UEVEN", "UODDS", "unmarked"] {
+        until(&admin, &told(what)).await;
+    }
+    is(&operator, "2", "unmarked", &["was sent by", "UEVEN"]).await;
+    is(&operator, "3", "unmarked", &["was sent by", "UODDS"]).await;
+    let words = ["is due", "has been unable", "outbox-relay status for what"];
+    is(&operator, "80", "held_back", &words).await;
+    let (_, text) = said(&operator, &["status"]).await;
+    assert!(text.contains("all rows that are not in memory"), "{text}");
+    write(&admin, "DROP TRIGGER veto ON outbox.message").await;
+    let all = "SELECT NOT EXISTS (SELECT FROM outbox.message WHERE sent_at IS NULL)";
+    until(&admin, all).await;
+    relay.stop().await;
+    assert_eq!(queues.length("q").await, 80);
+}
+
+/// Whoever writes an id by hand can write one that no relay looks for; and a name can hold what moves
+/// the cursor of a terminal.
+#[tokio::test]
+async fn a_row_that_is_never_read_is_told_so_and_no_name_reaches_the_terminal_raw() {
+    let (_database, admin, operator) = filled().await;
+    write(
+        &admin,
+        "INSERT INTO outbox.message (id, message_id, payload) OVERRIDING SYSTEM VALUE
+         VALUES (-7, E'a\x1b[2J\nb', '1')",
+    )
+    .await;
+    is(&operator, "-7", "never_read", &["its id is below 1"]).await;
+    let (_, text) = said(&operator, &["explain", "-7"]).await;
+    assert!(text.contains("(a\u{fffd}[2J\u{fffd}b)"), "{text:?}");
+}
+
+/// The one that was heard of last, whatever another had said of itself before.
+#[tokio::test]
+async fn of_relays_that_fell_silent_the_last_is_named() {
+    let (_database, admin, operator) = filled().await;
+    write(
+        &admin,
+        "INSERT INTO outbox.instance (relation, instance, name, version, ready, heartbeat_at, partitions)
+         VALUES ('message', gen_random_uuid(), 'pod:old', '1', true, now() - interval '30 min', 256),
+           ('message', gen_random_uuid(), 'pod:new', '1', false, now() - interval '1 min', 0)",
+    )
+    .await;
+    is(&operator, "5", "no_relay", &["pod:new"]).await;
 }
 
 /// Relays live, and cannot say so.

@@ -83,6 +83,7 @@ fn runs(line: &str) -> Vec<Vec<String>> {
         let mut words: Vec<_> = part.iter().skip_while(set).cloned().collect();
         if words.first()? == "xargs" {
             words.remove(0);
+            words.retain(|word| word != "-r");
             words.push("1".to_owned());
         }
         (words.first()? == PROGRAM).then_some(words)

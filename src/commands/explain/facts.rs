@@ -32,7 +32,7 @@ impl Verdict {
                     "until": held.until.map(time),
                 },
             }),
-            Self::ReadOnly => json!({}),
+            Self::ReadOnly | Self::NeverRead => json!({}),
             Self::NoRelay { last, failures } => json!({
                 "attempts": failures.attempts,
                 "last_error": failures.error,

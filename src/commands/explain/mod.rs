@@ -1,6 +1,7 @@
 //! `outbox-relay explain`: why a row is not sent, or when it was.
 
 mod facts;
+mod remedy;
 mod verdict;
 mod withheld;
 
@@ -11,6 +12,7 @@ use serde_json::{Value, json};
 
 use super::calendar::time_of;
 use super::exit::Exit;
+use super::plain::plain;
 use super::servers;
 use crate::config::{Config, Successors};
 use crate::relay::HEARTBEAT;
@@ -25,14 +27,17 @@ const VERSION: u32 = 1;
 
 /// Tell why a row is not sent, or when it was.
 #[derive(Args, Debug)]
-#[command(after_help = "\
+#[command(
+    allow_negative_numbers = true,
+    after_help = "\
 Examples:
   outbox-relay explain 4711
   outbox-relay explain invoice:842:send --json | jq -r '.rows[].state'
 
-Exit codes: 0 told; 1 no such row; 75 the database cannot be reached; 78 configuration.")]
+Exit codes: 0 told; 1 no such row; 75 the database cannot be reached; 78 configuration."
+)]
 pub struct Arguments {
-    /// The row's id, or its message_id
+    /// The row's id, or its message_id where no row has that id
     #[arg(value_name = "ID")]
     id: String,
     /// For scripts
@@ -64,11 +69,11 @@ pub async fn run(
                 out,
                 "Row {} ({}) {}",
                 row.id,
-                row.message_id,
-                verdict.sentence()
+                plain(&row.message_id),
+                plain(&verdict.sentence())
             )?;
             if let Some(remedy) = verdict.remedy(row.id) {
-                writeln!(out, "  {remedy}")?;
+                writeln!(out, "  {}", plain(&remedy))?;
             }
         }
         if found.is_empty() {

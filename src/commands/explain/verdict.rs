@@ -2,7 +2,7 @@
 
 use std::time::SystemTime;
 
-use super::super::calendar::{clock, time_of};
+use super::super::calendar::clock;
 use super::withheld;
 use crate::relay::rules::{HeldBack, Withheld};
 use crate::store::postgres::explain::{Held, Lease, Sender, Standing};
@@ -83,17 +83,22 @@ pub(super) enum Verdict {
         told: HeldBack,
     },
     Quarantined(Entry),
+    /// Its id is below 1.
+    NeverRead,
 }
 
 /// What would have to be otherwise for a row to be tried.
-const READ_ONLY: &str = "the database accepts writes again";
-const NO_RELAY: &str = "a relay runs";
+pub(super) const READ_ONLY: &str = "the database accepts writes again";
+pub(super) const NO_RELAY: &str = "a relay runs";
 
 impl Verdict {
     /// What the row alone tells.
     pub(super) fn by_itself(row: &Standing) -> Option<Self> {
         if let Some(at) = row.sent_at {
             return Some(Self::Sent(at));
+        }
+        if row.id < 1 {
+            return Some(Self::NeverRead);
         }
         row.available_at
             .filter(|_| row.scheduled)
@@ -175,6 +180,7 @@ impl Verdict {
             Self::HeldBack { .. } if self.is_unmarked() => "unmarked",
             Self::HeldBack { .. } => "held_back",
             Self::Quarantined(_) => "quarantined",
+            Self::NeverRead => "never_read",
         }
     }
 
@@ -218,6 +224,10 @@ impl Verdict {
             Self::Destination { id, at, failures } => refused(*id, *at, failures),
             Self::Due { failures, lease } => due(failures, lease.as_ref()),
             Self::HeldBack { relay, row, told } => withheld::sentence(relay, *row, told),
+            Self::NeverRead => {
+                "is never read: its id is below 1, and ids that the database draws begin at 1."
+                    .to_owned()
+            }
             Self::Quarantined(entry) => format!(
                 "is in quarantine since {} UTC (entry {}), {}: {}.",
                 clock(entry.quarantined_at),
@@ -225,61 +235,6 @@ impl Verdict {
                 entry.reason_class,
                 entry.reason.trim_end_matches('.')
             ),
-        }
-    }
-
-    /// What to do about it, if there is something to do.
-    pub(super) fn remedy(&self, id: i64) -> Option<String> {
-        match self {
-            // This row and no other: the first one behind its predecessor's id.
-            Self::Sent(at) => Some(format!(
-                "To send it again: outbox-relay resend --since {} --after={} --limit 1 --reason WHY",
-                time_of(*at),
-                id.saturating_sub(1)
-            )),
-            Self::Scheduled(_) | Self::RelaySilent { .. } => None,
-            Self::Destination { .. } => Some(
-                "Mend what the error names; when that row gets through, the others follow.".to_owned(),
-            ),
-            Self::Retry { but: Some(NO_RELAY), .. } => {
-                Some("No relay runs now. Start one: outbox-relay run.".to_owned())
-            }
-            Self::Retry { but: Some(_), .. } => Self::ReadOnly.remedy(id),
-            Self::Retry { but: None, .. } => {
-                Some("Mend what the error names; the row goes by itself.".to_owned())
-            }
-            Self::Behind { id, why, .. } => why.remedy(*id),
-            Self::Paused(held) => Some(match held.exchange.as_deref() {
-                None => "To go on: outbox-relay resume --reason WHY".to_owned(),
-                Some(exchange) => {
-                    format!("To go on: outbox-relay resume --exchange '{exchange}' --reason WHY")
-                }
-            }),
-            Self::BehindQuarantined(entry) => Some(format!(
-                "Decide about that one: outbox-relay quarantine replay --id {0}, or discard --id {0}.",
-                entry.id
-            )),
-            Self::ReadOnly => Some(
-                "Let it accept writes, or name the server that does; relays go on by themselves.".to_owned(),
-            ),
-            Self::NoRelay { last: None, .. } => Some("Start one: outbox-relay run.".to_owned()),
-            Self::NoRelay { .. } => Some(
-                "Start one: outbox-relay run. If that one still lives, see what it waits for: its log, /readyz."
-                    .to_owned(),
-            ),
-            Self::RelayWaits(_) => Some(
-                "Mend what it waits for; it goes on by itself. See outbox-relay check.".to_owned(),
-            ),
-            Self::HeldBack { told, .. } => Some(withheld::remedy(told).to_owned()),
-            Self::Due { .. } => Some(
-                "A row changed by hand goes within a minute. If it stays so, see outbox-relay status: the \
-                 relay may be busy with a backlog."
-                    .to_owned(),
-            ),
-            Self::Quarantined(entry) => Some(format!(
-                "After mending the cause: outbox-relay quarantine replay --id {} --reason WHY",
-                entry.id
-            )),
         }
     }
 }
@@ -306,16 +261,18 @@ fn no_relay(last: Option<&Sender>, failures: &Failures) -> String {
 }
 
 fn due(failures: &Failures, lease: Option<&Lease>) -> String {
-    let who = lease.map_or_else(String::new, |lease| {
-        format!(
-            " by {}, which holds its partition until {} UTC",
-            lease.owner,
-            clock(lease.until)
-        )
-    });
+    let failed = told(failures);
+    let Some(lease) = lease else {
+        return format!(
+            "is due, and no relay holds its partition at the moment: one that runs takes it, after one \
+             that was killed when its lease is over{failed}."
+        );
+    };
     format!(
-        "is due: about to be sent, or on its way and not confirmed yet{who}{}.",
-        told(failures)
+        "is due: about to be sent, or on its way and not confirmed yet by {}, which holds its partition \
+         until {} UTC{failed}.",
+        lease.owner,
+        clock(lease.until)
     )
 }
 

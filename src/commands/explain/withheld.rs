@@ -41,6 +41,9 @@ pub(super) fn sentence(relay: &str, row: i64, told: &HeldBack) -> String {
             };
             format!("is due, and {relay} has held back rows to {what} for {age}: {why}{tried}.")
         }
+        Withheld::Everything { unmarked } => format!(
+            "is due, and {relay} has been unable for {age} to write down what became of {unmarked} rows: {why}."
+        ),
         Withheld::Others { .. } => format!("is held back by {relay}: {why}."),
     }
 }
@@ -55,6 +58,9 @@ pub(super) fn remedy(told: &HeldBack) -> &'static str {
             "End what is in the way, and it is marked. Until then a restart of the relay sends it again."
         }
         Withheld::Unmarked { .. } => "End what is in the way, and it is written down.",
+        Withheld::Everything { .. } => {
+            "See outbox-relay status for what is in the way of those rows, and end it; this one goes by itself."
+        }
         Withheld::Destination { .. } | Withheld::Others { .. } => {
             "Mend what that names; the row goes by itself."
         }

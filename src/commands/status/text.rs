@@ -7,6 +7,7 @@ use comfy_table::presets::NOTHING;
 
 use super::super::calendar::clock;
 use super::super::counted::counted;
+use super::super::plain::plain;
 use super::is_alive;
 use crate::relay::rules::{HeldBack, Unwritten, Withheld};
 use crate::store::measures::{Holder, Instance, Measures, Pause, Pin};
@@ -181,6 +182,7 @@ fn held_back(measures: &Measures) -> String {
                 routing_key,
                 ..
             } => destination(exchange, routing_key.as_deref()),
+            Withheld::Everything { .. } => "all rows that are not in memory".to_owned(),
             Withheld::Others { others } => counted(*others as u64, "more destination"),
         };
         let age = match told.for_seconds {
@@ -279,7 +281,7 @@ pub(in crate::commands) fn table(
     }
     let mut any = false;
     for row in rows {
-        table.add_row(row);
+        table.add_row(row.iter().map(|cell| plain(cell)));
         any = true;
     }
     if any {

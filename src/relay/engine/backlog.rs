@@ -10,7 +10,7 @@ use crate::runtime::Backlog;
 pub(super) fn backlog(standing: Standing) -> Backlog {
     if !standing.linked && standing.open == 0 && !standing.walking {
         Backlog::Unread
-    } else if standing.open > 0 && standing.open == standing.settling {
+    } else if standing.clogged || standing.open > 0 && standing.open == standing.settling {
         Backlog::Unmarked
     } else if !standing.nothing_due {
         Backlog::Due
@@ -29,6 +29,7 @@ mod tests {
         in_flight: 0,
         open: 0,
         settling: 0,
+        clogged: false,
         buffered_bytes: 0,
         closed_gates: 0,
         blocked_keys: 0,

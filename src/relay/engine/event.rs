@@ -30,6 +30,8 @@ pub(super) enum Event {
     SettlerLost(StoreError),
     /// What was written down.
     Settled(SettleReport),
+    /// So many rows were tried and cannot be written down for now.
+    Stuck(usize),
     /// Who is alive, and who owns what.
     Leases {
         leases: Leases,

@@ -9,6 +9,7 @@ mod apart;
 mod backlog;
 mod board;
 mod channel;
+mod desk;
 mod end;
 mod event;
 mod flights;

@@ -3,6 +3,7 @@
 //! however many rows and however long.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tracing::{info, warn};
@@ -21,18 +22,30 @@ const BRIEF: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub(super) struct Obstacles {
     /// Rows that were found locked the last time, and since when there have been any.
-    locked: BTreeMap<Ticket, (RowId, Unwritten)>,
+    locked: BTreeMap<Ticket, Row>,
     since: Moment,
     locks: News,
-    /// Rows that the database refused to change the last time, since when there have been any, and why.
-    refused: BTreeMap<Ticket, (RowId, Unwritten)>,
+    /// Rows that the database refused to change the last time, and since when there have been any.
+    refused: BTreeMap<Ticket, Row>,
     refused_since: Moment,
-    reason: String,
+    /// The last reason: hundreds of rows share one.
+    reason: Arc<str>,
     ration: Ration,
 }
 
-/// Ids told at the most: as many as two windows of the usual size hold.
+/// A row whose fate cannot be written down.
+#[derive(Debug)]
+struct Row {
+    id: RowId,
+    fate: Unwritten,
+    why: Arc<str>,
+}
+
+/// Ids told of one fate and reason at the most: as many as two windows of the usual size hold.
 const TOLD: usize = 2000;
+
+/// Reasons told at the most, with each fate. A trigger may name the row in its own.
+const REASONS: usize = 5;
 
 impl Default for Obstacles {
     fn default() -> Self {
@@ -44,28 +57,41 @@ impl Default for Obstacles {
             locks,
             refused: BTreeMap::new(),
             refused_since: Moment::ORIGIN,
-            reason: String::new(),
+            reason: Arc::default(),
             ration: Ration::new("more refusals to settle a row"),
         }
     }
 }
 
 impl Obstacles {
-    /// These were tried, and some of them found locked by somebody else.
-    pub(super) fn tried(&mut self, batch: &[Settlement], locked: &Set<Ticket>, now: Moment) {
+    /// These were tried, and some of them found locked by somebody else. Was one of them refused the
+    /// last time, and is not now?
+    pub(super) fn tried(
+        &mut self,
+        batch: &[Settlement],
+        locked: &Set<Ticket>,
+        now: Moment,
+    ) -> bool {
+        let mut softened = false;
         if self.locked.is_empty() {
             self.since = now;
         }
         for settlement in batch {
             let ticket = &settlement.ticket;
-            self.refused.remove(ticket);
+            softened |= self.refused.remove(ticket).is_some();
             if locked.contains(ticket) {
-                self.locked.insert(*ticket, row(settlement));
+                let why = Arc::from(LOCKED);
+                self.locked.insert(*ticket, row(settlement, why));
             } else {
                 self.locked.remove(ticket);
             }
         }
-        let Some(first) = self.locked.values().map(|(row, _)| row).min() else {
+        self.tell_of_locks(now);
+        softened
+    }
+
+    fn tell_of_locks(&mut self, now: Moment) {
+        let Some(first) = self.locked.values().map(|row| row.id).min() else {
             if self.locks.is_success_news() {
                 info!("rows that somebody held locked are settled");
             }
@@ -87,8 +113,12 @@ impl Obstacles {
         if self.refused.is_empty() {
             self.refused_since = now;
         }
-        self.refused.insert(settlement.ticket, row(settlement));
-        self.reason = error.to_string();
+        let reason = error.to_string();
+        if *self.reason != *reason {
+            self.reason = reason.into();
+        }
+        let refused = row(settlement, Arc::clone(&self.reason));
+        self.refused.insert(settlement.ticket, refused);
         if self.ration.may_speak(now) {
             warn!(row = id.0, %error, "the database refuses to settle a row; trying again");
         }
@@ -97,43 +127,82 @@ impl Obstacles {
     /// Rows that have been in such a state for more than a moment.
     pub(super) fn held_back(&self, now: Moment) -> Vec<HeldBack> {
         let both = [
-            (&self.locked, self.since, LOCKED),
-            (&self.refused, self.refused_since, self.reason.as_str()),
+            (&self.locked, self.since),
+            (&self.refused, self.refused_since),
         ];
         let long = both
             .into_iter()
-            .filter(|(rows, since, _)| !rows.is_empty() && now.since(*since) >= BRIEF);
-        let told = long.flat_map(|(rows, since, why)| {
-            let fates = [Unwritten::Sent, Unwritten::Waits, Unwritten::GivenUp];
-            fates.into_iter().filter_map(move |fate| {
-                let of_it = rows.values().filter(|(_, one)| *one == fate);
-                let ids: Vec<i64> = of_it.clone().take(TOLD).map(|(row, _)| row.0).collect();
-                (!ids.is_empty()).then(|| HeldBack {
-                    what: Withheld::Unmarked {
-                        fate,
-                        ids,
-                        rows: of_it.count(),
-                    },
-                    for_seconds: now.since(since).as_secs(),
-                    why: why.to_owned(),
-                })
+            .filter(|(rows, since)| !rows.is_empty() && now.since(*since) >= BRIEF);
+        let told = long.flat_map(|(rows, since)| {
+            let groups = groups(rows.values()).into_iter();
+            groups.map(move |group| HeldBack {
+                what: Withheld::Unmarked {
+                    fate: group.fate,
+                    ids: group.ids,
+                    rows: group.rows,
+                },
+                for_seconds: now.since(since).as_secs(),
+                why: group.why,
             })
         });
         told.collect()
     }
 }
 
+/// Rows of one fate and reason.
+struct Group {
+    fate: Unwritten,
+    why: String,
+    ids: Vec<i64>,
+    rows: usize,
+    /// They share the fate, and each has a reason of its own.
+    mixed: bool,
+}
+
+fn groups<'a>(rows: impl Iterator<Item = &'a Row>) -> Vec<Group> {
+    let mut groups: Vec<Group> = Vec::new();
+    for row in rows {
+        let reasons = groups.iter().filter(|group| group.fate == row.fate);
+        let full = reasons.count() > REASONS;
+        let belongs = |group: &&mut Group| {
+            group.fate == row.fate && (group.why == *row.why || full && group.mixed)
+        };
+        let Row { id, fate, why } = row;
+        if let Some(group) = groups.iter_mut().find(belongs) {
+            group.rows += 1;
+            if group.ids.len() < TOLD {
+                group.ids.push(id.0);
+            }
+            continue;
+        }
+        let mixed = groups.iter().filter(|group| group.fate == *fate).count() == REASONS;
+        groups.push(Group {
+            fate: *fate,
+            why: if mixed {
+                format!("for different reasons (see the log), such as: {why}")
+            } else {
+                why.to_string()
+            },
+            ids: vec![id.0],
+            rows: 1,
+            mixed,
+        });
+    }
+    groups
+}
+
 /// The server does not tell these apart.
 const LOCKED: &str = "another session holds them locked (see pg_locks, and pg_stat_activity for \
                       transactions that stay open), or a trigger on the outbox keeps them as they are";
 
-fn row(settlement: &Settlement) -> (RowId, Unwritten) {
+fn row(settlement: &Settlement, why: Arc<str>) -> Row {
     let fate = match settlement.verdict {
         Verdict::Sent(_) => Unwritten::Sent,
         Verdict::RetryAt { .. } => Unwritten::Waits,
         Verdict::Quarantine { .. } => Unwritten::GivenUp,
     };
-    (settlement.id, fate)
+    let id = settlement.id;
+    Row { id, fate, why }
 }
 
 #[cfg(test)]
@@ -200,7 +269,47 @@ mod tests {
         let told = obstacles.held_back(at(8));
         assert_eq!(told[0].why, error.to_string());
         assert_eq!(told[0].for_seconds, 7);
-        obstacles.tried(one, &Set::default(), at(9));
+        assert!(obstacles.tried(one, &Set::default(), at(9)));
+        assert!(!obstacles.tried(one, &Set::default(), at(9)));
         assert_eq!(obstacles.held_back(at(99)), []);
+    }
+
+    #[test]
+    fn each_row_is_told_with_its_own_reason_and_reasons_are_bounded() {
+        let mut obstacles = Obstacles::default();
+        let refuse = |obstacles: &mut Obstacles, row: &Settlement, reason: &str| {
+            let error = StoreError::Other(Fault::new("settle", reason));
+            obstacles.refused(row, &error, at(1));
+        };
+        let all = rows(0..40);
+        for (number, row) in all.iter().enumerate() {
+            let reason = if number % 2 == 0 {
+                "a trigger"
+            } else {
+                "a key"
+            };
+            refuse(&mut obstacles, row, reason);
+        }
+        let told = obstacles.held_back(at(9));
+        assert_eq!(told.len(), 2);
+        for (group, reason) in told.iter().zip(["a trigger", "a key"]) {
+            assert!(group.why.contains(reason), "{}", group.why);
+            let Withheld::Unmarked { ids, rows, .. } = &group.what else {
+                panic!("{group:?}");
+            };
+            assert_eq!((ids.len(), *rows), (20, 20));
+        }
+        for row in &all {
+            refuse(&mut obstacles, row, &format!("row {}", row.id.0));
+        }
+        let told = obstacles.held_back(at(9));
+        assert_eq!(told.len(), REASONS + 1);
+        for row in &all {
+            let id = row.id.0;
+            let group = told.iter().find(|group| group.concerns(id, ("", "")));
+            let why = &group.expect("told").why;
+            let own = why.ends_with(&format!("row {id}"));
+            assert!(own || why.starts_with("for different reasons"), "{why}");
+        }
     }
 }

@@ -245,11 +245,9 @@ impl Engine {
                 self.take_leases(&leases, renewed, now);
             }
             Event::Settled(report) => self.take_report(&report, now),
+            Event::Stuck(rows) => self.flow.stuck(rows, now),
             Event::LinkUp { frame_max } => self.flow.link_up(frame_max),
-            Event::LinkLost(reason) => {
-                self.flow.link_lost();
-                self.health.broker(BrokerHealth::Disconnected(reason));
-            }
+            Event::LinkLost(reason) => self.take_link_loss(reason),
             Event::Blocked(reason) => self.take_block(reason),
             Event::ChannelOpen { no, batches } => {
                 self.channels.insert(no, batches);
@@ -362,6 +360,11 @@ impl Engine {
                 self.observer.retried(*class);
             }
         }
+    }
+
+    fn take_link_loss(&mut self, reason: String) {
+        self.flow.link_lost();
+        self.health.broker(BrokerHealth::Disconnected(reason));
     }
 
     fn take_report(&mut self, report: &SettleReport, now: Moment) {

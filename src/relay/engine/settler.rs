@@ -14,6 +14,7 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, trace, warn};
 
+use super::desk::{Desk, LATER};
 use super::event::{Event, Events};
 use super::herald::Herald;
 use super::news::News;
@@ -22,18 +23,12 @@ use super::obstacles::Obstacles;
 use super::retry::{Attempts, in_ms, pause};
 use super::rhythm::{self, Outcome, Rhythm};
 use super::upkeep::Upkeep;
-use crate::relay::rules::{PartitionSet, Settlement, Take, Ticket};
-use crate::runtime::{Clock, Moment, Set};
+use crate::relay::rules::{PartitionSet, Settlement, Take};
+use crate::runtime::{Clock, Moment};
 use crate::store::{Settler, Store, StoreError};
 
 /// Rows of one settlement at the most.
 const BATCH: usize = 1000;
-
-/// Pause before rows are tried again that somebody holds locked, or that were refused.
-const LATER: Duration = Duration::from_secs(1);
-
-/// Longest pause before refused rows are tried again.
-const LATEST: Duration = Duration::from_secs(60);
 
 /// So often a busy database (deadlock, serialization failure) is asked again at once.
 const AT_ONCE: u32 = 5;
@@ -72,47 +67,6 @@ impl Inbox {
             orders,
         };
         (decided, ordered, inbox)
-    }
-}
-
-/// What is still to be written down.
-#[derive(Default)]
-struct Desk {
-    /// At once.
-    now: Vec<Settlement>,
-    /// After a pause: somebody holds them.
-    later: Vec<Settlement>,
-    /// After an ever longer pause: the database refuses them, each time with an error in its log.
-    refused: Vec<Settlement>,
-    refused_until: Option<Moment>,
-    /// Tries in a row that some of them did not survive.
-    refusals: u32,
-    /// What keeps these from being written.
-    obstacles: Obstacles,
-}
-
-impl Desk {
-    /// The database refuses this one.
-    fn refuse(&mut self, settlement: Settlement, now: Moment) {
-        if self.refused.is_empty() {
-            let pause = LATER * 2_u32.pow(self.refusals.min(6));
-            self.refused_until = Some(now + pause.min(LATEST));
-            self.refusals += 1;
-        }
-        self.refused.push(settlement);
-    }
-
-    /// Takes up again what was refused, if it is time to. Was there anything?
-    fn take_refused(&mut self, now: Moment) -> bool {
-        if self.refused.is_empty() {
-            self.refusals = 0;
-            return false;
-        }
-        let due = self.refused_until.is_none_or(|until| now >= until);
-        if due {
-            self.now.append(&mut self.refused);
-        }
-        due
     }
 }
 
@@ -202,8 +156,7 @@ impl<T: Settler> Clerk<'_, T> {
                 self.upkeep.go_on(self.settler, self.observer).await?;
             }
             if !desk.now.is_empty() {
-                self.rhythm.settled();
-                write_down(self.settler, self.observer, desk, events).await?;
+                self.write_down(desk, events).await?;
                 continue;
             }
             let now = Clock.now();
@@ -226,12 +179,22 @@ impl<T: Settler> Clerk<'_, T> {
                 Some(order) = inbox.orders.recv() => self.obey(order, events).await?,
                 () = tokio::time::sleep(later_in) => {
                     later_at = None;
-                    desk.now.append(&mut desk.later);
+                    desk.take_later();
                 }
                 () = tokio::time::sleep(now.until(wake_at)) => {}
                 error = self.settler.ended() => return Err(error),
             }
         }
+    }
+
+    /// Writes down what is on the desk, and tells how many rows cannot be.
+    async fn write_down(&mut self, desk: &mut Desk, events: &Events) -> Result<(), StoreError> {
+        self.rhythm.settled();
+        write_down(self.settler, self.observer, desk, events).await?;
+        if let Some(stuck) = desk.news() {
+            events.report(Event::Stuck(stuck));
+        }
+        Ok(())
     }
 
     /// Says that this relay is alive, which renews its leases, if it is time to, and looks what
@@ -343,10 +306,7 @@ async fn write_down<T: Settler>(
                         "its fate was written down, or is locked"
                     );
                 }
-                let locked: Set<Ticket> = report.locked.iter().copied().collect();
-                desk.obstacles.tried(&batch, &locked, Clock.now());
-                desk.later
-                    .extend(batch.into_iter().filter(|s| locked.contains(&s.ticket)));
+                desk.tried(batch, &report.locked, Clock.now());
                 events.report(Event::Settled(report));
             }
             Err(StoreError::Retryable(_)) if busy < AT_ONCE => {
@@ -390,8 +350,6 @@ fn take_apart(
         return;
     }
     for settlement in batch {
-        let now = Clock.now();
-        desk.obstacles.refused(&settlement, error, now);
-        desk.refuse(settlement, now);
+        desk.refuse(settlement, error, Clock.now());
     }
 }

@@ -39,6 +39,11 @@ pub enum Withheld {
         /// The row that tries it, if one does.
         tried_by: Option<i64>,
     },
+    /// All that is not in memory yet.
+    Everything {
+        /// Rows whose fate cannot be written down, and that take all the room.
+        unmarked: usize,
+    },
     /// More destinations than are told.
     Others {
         /// How many.
@@ -64,13 +69,16 @@ impl HeldBack {
     pub fn told(mut all: Vec<Self>) -> Vec<Self> {
         let before = |one: &Self| match &one.what {
             Withheld::Unmarked { .. } => 0,
-            Withheld::Destination { .. } => 1,
-            Withheld::Others { .. } => 2,
+            Withheld::Everything { .. } => 1,
+            Withheld::Destination { .. } => 2,
+            Withheld::Others { .. } => 3,
         };
         all.sort_by_key(|one| (before(one), std::cmp::Reverse(one.for_seconds)));
         let number = |one: &Self| match one.what {
             Withheld::Others { others } => others,
-            Withheld::Unmarked { .. } | Withheld::Destination { .. } => 1,
+            Withheld::Unmarked { .. }
+            | Withheld::Everything { .. }
+            | Withheld::Destination { .. } => 1,
         };
         let others = all.iter().skip(TOLD).map(number).sum();
         all.truncate(TOLD);
@@ -94,6 +102,7 @@ impl HeldBack {
                 routing_key,
                 ..
             } => exchange == to.0 && routing_key.as_deref().is_none_or(|key| key == to.1),
+            Withheld::Everything { .. } => true,
             Withheld::Others { .. } => false,
         }
     }

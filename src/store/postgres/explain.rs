@@ -238,16 +238,17 @@ impl Operator {
     pub async fn senders(&self, partition: i16, patience: f64) -> Result<Vec<Sender>, StoreError> {
         let sql = format!(
             "SELECT name, heartbeat_at, \
-               silent < LEAST(lease_for, pg_catalog.make_interval(secs => $1)) AS alive, ready, waits_for, \
+               {alive}, ready, waits_for, \
                pg_catalog.to_jsonb(i) -> 'held_back' \
              FROM (SELECT *, pg_catalog.clock_timestamp() - heartbeat_at AS silent, instance = \
                  (SELECT owner FROM {lease} WHERE relation = {relation} AND partition = $2) AS owns \
                FROM {instance} WHERE relation = {relation}) AS i \
-             ORDER BY coalesce(owns, false) AND silent < lease_for DESC, alive DESC, partitions > 0 DESC, \
-               ready DESC, heartbeat_at DESC LIMIT 100",
+             ORDER BY coalesce(owns, false) AND silent < lease_for DESC, {alive} DESC, \
+               {alive} AND partitions > 0 DESC, {alive} AND ready DESC, heartbeat_at DESC LIMIT 100",
             lease = self.outbox.sibling("lease"),
             instance = self.outbox.sibling("instance"),
-            relation = quote_literal(self.outbox.relation())
+            relation = quote_literal(self.outbox.relation()),
+            alive = "silent < LEAST(lease_for, pg_catalog.make_interval(secs => $1))",
         );
         let parameters: [Parameter<'_>; 2] = [(&patience, Type::FLOAT8), (&partition, Type::INT2)];
         let rows = self.rows("look for relays", &sql, &parameters).await?;

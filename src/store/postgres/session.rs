@@ -122,7 +122,10 @@ impl Session {
         let read_only = row.try_get(2).map_err(failed)?;
         let in_recovery = row.try_get(3).map_err(failed)?;
         match unfit(kind, read_only, in_recovery) {
-            Some(reason) => Err(StoreError::ReadOnly(Fault::new(doing, reason))),
+            Some((reason, remedy)) => Err(StoreError::ReadOnly(Fault {
+                remedy: remedy.map(str::to_owned),
+                ..Fault::new(doing, reason)
+            })),
             None => Ok(session),
         }
     }
@@ -156,14 +159,23 @@ pub(super) const READ_ONLY: &str = "pg_catalog.current_setting('transaction_read
      AND NOT pg_catalog.pg_is_in_recovery()";
 
 /// Why a server is not of the kind wanted.
-fn unfit(kind: SessionKind, read_only: bool, in_recovery: bool) -> Option<&'static str> {
+/// Why, and what to do about it where that is not to take another server.
+fn unfit(
+    kind: SessionKind,
+    read_only: bool,
+    in_recovery: bool,
+) -> Option<(&'static str, Option<&'static str>)> {
     match kind {
         SessionKind::ReadWrite | SessionKind::Primary if in_recovery => {
-            Some("the server is a standby")
+            Some(("the server is a standby", None))
         }
-        SessionKind::ReadWrite if read_only => {
-            Some("sessions are read-only there (default_transaction_read_only)")
-        }
+        SessionKind::ReadWrite if read_only => Some((
+            "sessions are read-only there (default_transaction_read_only)",
+            Some(
+                "turn default_transaction_read_only off again: it is set for the server, the database or the \
+                 role (SELECT source FROM pg_settings WHERE name = 'default_transaction_read_only')",
+            ),
+        )),
         SessionKind::ReadWrite | SessionKind::Primary | SessionKind::Any => None,
     }
 }

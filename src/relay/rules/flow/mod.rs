@@ -71,6 +71,8 @@ pub struct Standing {
     pub open: usize,
     /// Of these: decided, and not yet written down.
     pub settling: usize,
+    /// Memory is full of rows that cannot be written down, and nothing else is read.
+    pub clogged: bool,
     /// Bytes of bodies in memory.
     pub buffered_bytes: usize,
     /// Gates that are closed.
@@ -142,6 +144,9 @@ pub struct Flow {
     due_hint: Option<Moment>,
     can_read: bool,
     can_settle: bool,
+    /// Decided rows that were tried and cannot be written down for now, and since when there are any.
+    stuck: usize,
+    stuck_since: Moment,
     linked: bool,
     blocked: bool,
     draining: bool,
@@ -198,6 +203,8 @@ impl Flow {
             due_hint: None,
             can_read: false,
             can_settle: false,
+            stuck: 0,
+            stuck_since: Moment::ORIGIN,
             linked: false,
             blocked: false,
             draining: false,
@@ -278,6 +285,20 @@ impl Flow {
         }
     }
 
+    /// So many decided rows cannot be written down for now: somebody holds them locked, or the
+    /// database refuses them. They stop nobody else as long as memory has room for more.
+    pub fn stuck(&mut self, rows: usize, now: Moment) {
+        if self.stuck == 0 {
+            self.stuck_since = now;
+        }
+        self.stuck = rows;
+    }
+
+    fn clogged(&self) -> bool {
+        let open = self.ledger.open();
+        self.max_rows().saturating_sub(open) < self.limits.batch_size && self.stuck > open / 2
+    }
+
     /// A connection to the broker stands; nothing is known about it yet but its frame size.
     pub fn link_up(&mut self, frame_max: u32) {
         self.rules.frame_max = frame_max;
@@ -328,6 +349,7 @@ impl Flow {
             in_flight: self.channels.in_flight(),
             open,
             settling: self.ledger.settling(),
+            clogged: self.clogged(),
             buffered_bytes: self.ledger.buffered_bytes(),
             closed_gates: self.gates.closed(),
             blocked_keys: self.lanes.blocked_keys(),

@@ -159,8 +159,9 @@ impl Flow {
 
     fn may_publish(&self, now: Moment) -> bool {
         let fenced = now < self.fence || !holds(Tenet::Fence);
-        // A crash sends again what is not written down: not more than another window of it.
-        let backlog = self.ledger.settling() < self.limits.max_in_flight;
+        // A crash sends again what is not written down: not more than another window of it, but for
+        // what cannot be.
+        let backlog = self.ledger.settling() < self.limits.max_in_flight + self.stuck;
         let allowed = self.can_read && self.can_settle && !self.draining;
         allowed && fenced && self.linked && self.heard && !self.blocked && backlog
     }

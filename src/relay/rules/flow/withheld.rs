@@ -20,6 +20,13 @@ impl Flow {
     #[must_use]
     pub fn held_back(&self, trouble: Option<&str>, now: Moment) -> Vec<HeldBack> {
         let mut all = self.gates.held_back(now);
+        all.extend(self.clogged().then(|| HeldBack {
+            what: Withheld::Everything { unmarked: self.stuck },
+            for_seconds: now.since(self.stuck_since).as_secs(),
+            why: "the fate of so many rows is decided and cannot be written down that no others are read until \
+                  some are (outbox-relay status says why)"
+                .to_owned(),
+        }));
         let trouble =
             trouble.map_or_else(String::new, |why| format!(", but it cannot be made: {why}"));
         all.extend(self.crowds().map(|crowd| {

@@ -1,0 +1,195 @@
+//! What is still to be written down, and when: at once; after a pause, where somebody holds a row;
+//! ever more seldom, where the database refuses it. Writes nothing itself.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use super::obstacles::Obstacles;
+use crate::relay::rules::{Settlement, Ticket};
+use crate::runtime::{Moment, Set};
+use crate::store::StoreError;
+
+/// Pause before rows are tried again that somebody holds locked, or that were refused.
+pub(super) const LATER: Duration = Duration::from_secs(1);
+
+/// Longest pause before refused rows are tried again.
+const LATEST: Duration = Duration::from_secs(60);
+
+/// So many refused rows are tried at a time, in turn, and all of them once one of these was written:
+/// each that is refused is an error in the server's log, or two.
+const SAMPLE: usize = 100;
+
+/// What is still to be written down.
+#[derive(Default)]
+pub(super) struct Desk {
+    /// At once.
+    pub(super) now: Vec<Settlement>,
+    /// After a pause: somebody holds them.
+    later: Vec<Settlement>,
+    /// After an ever longer pause: the database refuses them.
+    refused: VecDeque<Settlement>,
+    /// When some of them are tried, which is not known before one was refused.
+    refused_until: Option<Moment>,
+    /// Tries in a row that some of them did not survive.
+    refusals: u32,
+    /// One of those that were refused was written since some were last tried.
+    softened: bool,
+    /// Rows that could not be written, as was told.
+    told: usize,
+    /// What keeps these from being written.
+    pub(super) obstacles: Obstacles,
+}
+
+impl Desk {
+    /// These were tried, and are written or gone but for those that somebody holds locked.
+    pub(super) fn tried(&mut self, batch: Vec<Settlement>, locked: &[Ticket], now: Moment) {
+        let locked: Set<Ticket> = locked.iter().copied().collect();
+        self.softened |= self.obstacles.tried(&batch, &locked, now);
+        let held = batch.into_iter().filter(|s| locked.contains(&s.ticket));
+        self.later.extend(held);
+    }
+
+    /// The database refuses this one, which was tried alone.
+    pub(super) fn refuse(&mut self, settlement: Settlement, error: &StoreError, now: Moment) {
+        self.obstacles.refused(&settlement, error, now);
+        if self.refused_until.is_none() {
+            self.pause_refused(now);
+        }
+        self.refused.push_back(settlement);
+    }
+
+    fn pause_refused(&mut self, now: Moment) {
+        let pause = LATER * 2_u32.pow(self.refusals.min(6));
+        self.refused_until = Some(now + pause.min(LATEST));
+        self.refusals += 1;
+    }
+
+    /// Takes up again what somebody held.
+    pub(super) fn take_later(&mut self) {
+        self.now.append(&mut self.later);
+    }
+
+    /// Takes up again some of what was refused, if it is time to. Was there anything?
+    pub(super) fn take_refused(&mut self, now: Moment) -> bool {
+        if self.refused.is_empty() {
+            (self.refusals, self.refused_until, self.softened) = (0, None, false);
+            return false;
+        }
+        let softened = std::mem::take(&mut self.softened);
+        if !softened && self.refused_until.is_some_and(|until| now < until) {
+            return false;
+        }
+        let all = self.refused.len();
+        let some = if softened { all } else { all.min(SAMPLE) };
+        self.now.extend(self.refused.drain(..some));
+        self.pause_refused(now);
+        true
+    }
+
+    /// Rows that were tried and could not be written, if that is another number than the last time.
+    pub(super) fn news(&mut self) -> Option<usize> {
+        let stuck = self.later.len() + self.refused.len();
+        let before = std::mem::replace(&mut self.told, stuck);
+        (before != stuck).then_some(stuck)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::broker::Confirmed;
+    use crate::message::RowId;
+    use crate::relay::rules::{Partition, Verdict};
+    use crate::store::Fault;
+
+    fn at(seconds: u64) -> Moment {
+        Moment::from_origin(Duration::from_secs(seconds))
+    }
+
+    fn sent(row: u64) -> Settlement {
+        Settlement {
+            id: RowId(i64::try_from(row).expect("small")),
+            partition: Partition(0),
+            fingerprint: None,
+            ticket: Ticket(row),
+            verdict: Verdict::Sent(Confirmed::simulated()),
+        }
+    }
+
+    fn refuse_all(desk: &mut Desk, now: Moment) -> Vec<u64> {
+        let error = StoreError::Other(Fault::new("settle", "no"));
+        let batch = std::mem::take(&mut desk.now);
+        let tickets = batch.iter().map(|one| one.ticket.0).collect();
+        for settlement in batch {
+            desk.refuse(settlement, &error, now);
+        }
+        tickets
+    }
+
+    /// Rows tried at a time, and when.
+    fn tries(desk: &mut Desk, seconds: std::ops::Range<u64>) -> Vec<(u64, usize)> {
+        let mut tries = Vec::new();
+        for second in seconds {
+            if desk.take_refused(at(second)) {
+                tries.push((second, refuse_all(desk, at(second)).len()));
+            }
+        }
+        tries
+    }
+
+    #[test]
+    fn refused_rows_are_tried_ever_more_seldom_and_few_at_a_time() {
+        let mut desk = Desk::default();
+        desk.now.extend((0..250).map(sent));
+        refuse_all(&mut desk, at(10));
+        assert_eq!((desk.news(), desk.news()), (Some(250), None));
+        let first: Vec<_> = [11, 13, 17, 25, 41, 73, 133, 193]
+            .map(|second| (second, SAMPLE))
+            .into();
+        assert_eq!(tries(&mut desk, 10..200), first);
+    }
+
+    #[test]
+    fn each_refused_row_has_its_turn() {
+        let mut desk = Desk::default();
+        desk.now.extend((0..250).map(sent));
+        refuse_all(&mut desk, at(0));
+        let mut seen = Set::default();
+        for minute in 1..=3 {
+            assert!(desk.take_refused(at(minute * 60)));
+            seen.extend(refuse_all(&mut desk, at(minute * 60)));
+        }
+        assert_eq!(seen.len(), 250);
+    }
+
+    #[test]
+    fn once_one_of_them_is_written_all_are_tried() {
+        let mut desk = Desk::default();
+        desk.now.extend((0..250).map(sent));
+        refuse_all(&mut desk, at(0));
+        assert!(desk.take_refused(at(60)));
+        let mut batch = std::mem::take(&mut desk.now);
+        desk.now = batch.split_off(1);
+        desk.tried(batch, &[], at(60));
+        refuse_all(&mut desk, at(60));
+        assert!(desk.take_refused(at(60)), "at once");
+        let batch = std::mem::take(&mut desk.now);
+        assert_eq!(batch.len(), 249);
+        desk.tried(batch, &[], at(61));
+        assert!(!desk.take_refused(at(61)));
+        desk.now.push(sent(999));
+        refuse_all(&mut desk, at(62));
+        assert_eq!(tries(&mut desk, 62..66), [(63, 1), (65, 1)], "begins anew");
+    }
+
+    #[test]
+    fn rows_that_somebody_holds_are_stuck_until_they_are_written() {
+        let mut desk = Desk::default();
+        desk.tried(vec![sent(1), sent(2)], &[Ticket(2)], at(1));
+        assert_eq!(desk.news(), Some(1));
+        desk.take_later();
+        let batch = std::mem::take(&mut desk.now);
+        desk.tried(batch, &[], at(2));
+        assert_eq!(desk.news(), Some(0));
+    }
+}
