@@ -85,6 +85,55 @@ async fn rows_that_the_database_refuses_to_mark_stop_nobody_and_are_marked_once_
     assert_eq!(scene.judge().await.duplicates, 0);
 }
 
+/// A trigger may answer what usually means a lost session, a missing right or table: that is about the
+/// row, and its words, which may hold the payload, are nobody's to log.
+#[tokio::test]
+async fn whatever_a_trigger_answers_is_about_its_row_and_nobody_repeats_its_words() {
+    const CODES: [&str; 8] = [
+        "42501", "25006", "57P01", "08006", "42P01", "42703", "28000", "23514",
+    ];
+    let scene = Scene::new().await;
+    scene
+        .run(
+            "CREATE FUNCTION outbox.veto() RETURNS trigger LANGUAGE plpgsql AS
+             $$ BEGIN RAISE EXCEPTION 'not %', NEW.payload USING ERRCODE = NEW.type; END $$;
+             CREATE TRIGGER veto BEFORE UPDATE ON outbox.message FOR EACH ROW
+             WHEN (OLD.type IS NOT NULL) EXECUTE FUNCTION outbox.veto()",
+        )
+        .await;
+    for code in CODES {
+        let row = format!(
+            "INSERT INTO outbox.message (routing_key, type, payload)
+             VALUES ('{QUEUE}', '{code}', '\"a secret\"')"
+        );
+        scene.run(&row).await;
+    }
+    let relay = scene.ready_relay().await;
+    scene.write_many(20, 20).await;
+    scene
+        .until("SELECT count(*) = 20 FROM outbox.message WHERE sent_at IS NOT NULL")
+        .await;
+    let told = CODES.map(|code| format!("held_back::text LIKE '%{code}%'"));
+    let told = format!(
+        "SELECT EXISTS (SELECT FROM outbox.instance WHERE {})",
+        told.join(" AND ")
+    );
+    scene.until(&told).await;
+    let (_, ready) = relay.get("/readyz").await.expect("an answer");
+    let known = scene
+        .ask::<String>("SELECT string_agg(to_jsonb(i)::text, ' ') FROM outbox.instance AS i")
+        .await;
+    let output = relay.output().join("\n");
+    for words in [ready, known, output] {
+        assert!(!words.contains("secret"), "{words}");
+    }
+    scene.run("DROP TRIGGER veto ON outbox.message").await;
+    scene.drained().await;
+    relay.stop().await;
+    let letters = scene.queues.take_all(QUEUE).await;
+    assert_eq!(letters.len(), CODES.len() + 20);
+}
+
 /// The table is emptied while rows are confirmed and cannot be marked yet, and others get their ids.
 /// A mark that went by the id alone would be theirs, and they would never be sent.
 #[tokio::test]

@@ -182,6 +182,9 @@ async fn what_stands_in_the_way_of_marks_and_removal_is_told() {
     }
     let faults = "CREATE TABLE public.invoice (\"of\" bigint REFERENCES outbox.message);
          CREATE TABLE public.kept (id bigint PRIMARY KEY REFERENCES outbox.message);
+         CREATE TABLE public.parted (id bigint CONSTRAINT \"a \"\"b\" REFERENCES outbox.message)
+           PARTITION BY RANGE (id);
+         CREATE TABLE public.part PARTITION OF public.parted FOR VALUES FROM (1) TO (9);
          CREATE FUNCTION outbox.veto() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RETURN NULL; END $$;
          CREATE TRIGGER veto BEFORE DELETE ON outbox.message FOR EACH ROW EXECUTE FUNCTION outbox.veto();
          CREATE TRIGGER other AFTER INSERT ON outbox.message FOR EACH ROW EXECUTE FUNCTION outbox.veto();
@@ -192,9 +195,14 @@ async fn what_stands_in_the_way_of_marks_and_removal_is_told() {
         (
             &references[0],
             "public.invoice refers",
-            "CREATE INDEX CONCURRENTLY ON public.invoice (of)",
+            "an index: CREATE INDEX CONCURRENTLY ON public.invoice (of)",
         ),
         (&references[1], "public.kept refers", "ON DELETE CASCADE"),
+        (
+            &references[2],
+            "public.parted refers",
+            "ALTER TABLE public.parted DROP CONSTRAINT \"a \"\"b\", or make",
+        ),
     ] {
         assert_eq!(one["state"], "warning", "{references:?}");
         assert!(

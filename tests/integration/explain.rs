@@ -326,7 +326,13 @@ async fn a_row_that_is_never_read_is_told_so_and_no_name_reaches_the_terminal_ra
          VALUES (-7, E'a\x1b[2J\nb', '1')",
     )
     .await;
-    is(&operator, "-7", "never_read", &["its id is below 1"]).await;
+    is(
+        &operator,
+        "-7",
+        "never_read",
+        &["will not be sent: its id is below 1"],
+    )
+    .await;
     let (_, text) = said(&operator, &["explain", "-7"]).await;
     assert!(text.contains("(a\u{fffd}[2J\u{fffd}b)"), "{text:?}");
 }

@@ -116,6 +116,27 @@ async fn rows_that_nobody_may_delete_are_told_seldom_and_stop_nobody() {
     relay.stop().await;
 }
 
+/// Its words usually mean that the relay may not remove anything.
+#[tokio::test]
+async fn a_trigger_that_denies_a_row_holds_back_no_other() {
+    let scene = Scene::new().await;
+    scene.run(HISTORY).await;
+    scene
+        .run(
+            "CREATE FUNCTION outbox.keep() RETURNS trigger LANGUAGE plpgsql AS
+             $$ BEGIN RAISE EXCEPTION 'no' USING ERRCODE = '42501'; END $$;
+             CREATE TRIGGER keep BEFORE DELETE ON outbox.message FOR EACH ROW
+             WHEN (OLD.id = 1200) EXECUTE FUNCTION outbox.keep()",
+        )
+        .await;
+    let relay = scene.ready_relay().await;
+    scene
+        .until("SELECT count(*) = 1 FROM outbox.message WHERE sent_at < now() - interval '7 days'")
+        .await;
+    relay.printed("row=1200 ").await;
+    relay.stop().await;
+}
+
 /// It raises nothing, so that nothing but the row that stays shows it.
 #[tokio::test]
 async fn rows_that_a_trigger_keeps_silently_are_told_and_counted() {

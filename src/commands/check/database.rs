@@ -81,8 +81,10 @@ impl Database {
         }
         self.findings
             .push(outbox::wake(names, &catalog, &about, config));
-        if catalog.message.is_some() {
-            self.look_for_hindrances(session, names).await;
+        if let Some(message) = &catalog.message {
+            let marked = message.columns.contains_key("sent_at");
+            self.look_for_hindrances(session, names, config, marked)
+                .await;
             match facts::destinations(session, names).await {
                 Ok(seen) => self.destinations = Some(seen),
                 Err(error) => self.findings.push(failure("exchanges", &error)),
@@ -92,12 +94,21 @@ impl Database {
     }
 
     /// A look that could not be had ends no other.
-    async fn look_for_hindrances(&mut self, session: &Session, names: &Outbox) {
+    async fn look_for_hindrances(
+        &mut self,
+        session: &Session,
+        names: &Outbox,
+        config: &Config,
+        marked: bool,
+    ) {
         match facts::hindrances(session, names).await {
-            Ok(seen) => self.findings.extend(hindrances::findings(names, &seen)),
+            Ok(seen) => {
+                self.findings
+                    .extend(hindrances::findings(names, &seen, config.outbox.on_sent));
+            }
             Err(error) => self.findings.push(failure("triggers", &error)),
         }
-        match facts::unread(session, names).await {
+        match facts::unread(session, names, marked).await {
             Ok(lowest) => self.findings.extend(hindrances::unread(names, lowest)),
             Err(error) => self.findings.push(failure("ids", &error)),
         }

@@ -1,14 +1,17 @@
 //! What `check` makes of what stands in the way of marking and removing rows. Pure.
 
 use super::finding::Finding;
+use crate::config::OnSent;
 use crate::store::postgres::facts::Hindrances;
 use crate::store::postgres::facts::hindrances::Reference;
 use crate::store::postgres::ident::Outbox;
 
 /// What refers to the outbox, and triggers on it. Nothing is said where there is nothing.
-pub(super) fn findings(outbox: &Outbox, hindrances: &Hindrances) -> Vec<Finding> {
-    let references = hindrances.references.iter().filter_map(reference);
-    let mut findings: Vec<_> = references.collect();
+pub(super) fn findings(outbox: &Outbox, hindrances: &Hindrances, on_sent: OnSent) -> Vec<Finding> {
+    let references = hindrances.references.iter();
+    let mut findings: Vec<_> = references
+        .filter_map(|one| reference(one, on_sent))
+        .collect();
     if !hindrances.triggers.is_empty() {
         let names = hindrances.triggers.join(", ");
         findings.push(Finding::warning(
@@ -21,48 +24,45 @@ pub(super) fn findings(outbox: &Outbox, hindrances: &Hindrances) -> Vec<Finding>
     findings
 }
 
-fn reference(one: &Reference) -> Option<Finding> {
-    const CHECK: &str = "references";
-    let Reference {
-        name,
-        table,
-        columns,
-        keeps,
-        indexed,
-    } = one;
-    match (keeps, indexed) {
-        (true, true) => Some(Finding::warning(
-            CHECK,
-            format!(
-                "{table} refers to the outbox ({name}): a row that it refers to is not removed after outbox.retention"
-            ),
-            format!(
-                "ALTER TABLE {table} DROP CONSTRAINT {name}, or make it ON DELETE CASCADE or SET NULL"
-            ),
-        )),
-        (_, false) => Some(Finding::warning(
-            CHECK,
-            format!(
-                "{table} refers to the outbox ({name}) without an index: each row that is removed costs a look at all of it"
-            ),
-            format!(
-                "CREATE INDEX CONCURRENTLY ON {table} ({columns}), or ALTER TABLE {table} DROP CONSTRAINT {name}"
-            ),
-        )),
-        (false, true) => None,
-    }
+fn reference(one: &Reference, on_sent: OnSent) -> Option<Finding> {
+    let (table, name) = (&one.table, &one.name);
+    let kept = match on_sent {
+        OnSent::Mark => "a row that it refers to is not removed after outbox.retention",
+        OnSent::Delete => {
+            "a row that it refers to is sent and cannot be deleted: a restarted relay sends it again"
+        }
+    };
+    let slow = "without an index, each row that is removed costs a look at all of it";
+    let concurrently = if one.partitioned { "" } else { " CONCURRENTLY" };
+    let index = format!("CREATE INDEX{concurrently} ON {table} ({})", one.columns);
+    let drop = format!("ALTER TABLE {table} DROP CONSTRAINT {name}");
+    let (found, remedy) = match (one.keeps, one.indexed) {
+        (true, true) => (
+            kept.to_owned(),
+            format!("{drop}, or make it ON DELETE CASCADE or SET NULL"),
+        ),
+        (true, false) => (
+            format!("{kept}; {slow}"),
+            format!("{drop}, or make it ON DELETE CASCADE or SET NULL with an index: {index}"),
+        ),
+        (false, false) => (slow.to_owned(), format!("{index}, or {drop}")),
+        (false, true) => return None,
+    };
+    let found = format!("{table} refers to the outbox ({name}): {found}");
+    Some(Finding::warning("references", found, remedy))
 }
 
-/// Rows that are never read.
+/// Rows that a pass over what is pending does not meet.
 pub(super) fn unread(outbox: &Outbox, lowest: Option<i64>) -> Option<Finding> {
     let lowest = lowest?;
     Some(Finding::failed(
         "ids",
         format!(
-            "{outbox} has pending rows with ids below 1, from {lowest} on: they are never read"
+            "{outbox} has rows with ids below 1, from {lowest} on: of these only those are sent that were \
+             committed while a relay was running"
         ),
         format!(
-            "insert them again without an id, and DELETE FROM {} WHERE id < 1 AND sent_at IS NULL",
+            "insert them again without an id, and DELETE FROM {} WHERE id < 1",
             outbox.quoted()
         ),
     ))

@@ -146,7 +146,9 @@ impl Verdict {
                 },
                 Some(_) | None => told.unwrap_or(Self::Due { failures, lease }),
             },
-            Some(sender) if sender.alive => Self::RelayWaits(sender),
+            Some(sender) if sender.alive => told
+                .filter(Self::is_about_everything)
+                .unwrap_or(Self::RelayWaits(sender)),
             Some(owner) if others => Self::RelaySilent { owner, lease },
             last => Self::NoRelay { last, failures },
         }
@@ -160,6 +162,12 @@ impl Verdict {
     fn is_unmarked(&self) -> bool {
         let unmarked = |told: &HeldBack| matches!(told.what, Withheld::Unmarked { .. });
         matches!(self, Self::HeldBack { told, .. } if unmarked(told))
+    }
+
+    /// Does the relay say why it sends nothing at all?
+    fn is_about_everything(&self) -> bool {
+        let everything = |told: &HeldBack| matches!(told.what, Withheld::Everything { .. });
+        matches!(self, Self::HeldBack { told, .. } if everything(told))
     }
 
     /// For scripts; never changes within 1.x.
@@ -224,10 +232,7 @@ impl Verdict {
             Self::Destination { id, at, failures } => refused(*id, *at, failures),
             Self::Due { failures, lease } => due(failures, lease.as_ref()),
             Self::HeldBack { relay, row, told } => withheld::sentence(relay, *row, told),
-            Self::NeverRead => {
-                "is never read: its id is below 1, and ids that the database draws begin at 1."
-                    .to_owned()
-            }
+            Self::NeverRead => UNREAD.to_owned(),
             Self::Quarantined(entry) => format!(
                 "is in quarantine since {} UTC (entry {}), {}: {}.",
                 clock(entry.quarantined_at),
@@ -238,6 +243,9 @@ impl Verdict {
         }
     }
 }
+
+const UNREAD: &str = "will not be sent: its id is below 1, and such a row is read only by a relay that runs \
+     when it is committed.";
 
 /// What the first of these says of the row.
 fn held_back(row: &Standing, senders: &[Sender]) -> Option<Verdict> {

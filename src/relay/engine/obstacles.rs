@@ -45,7 +45,7 @@ struct Row {
 const TOLD: usize = 2000;
 
 /// Reasons told at the most, with each fate. A trigger may name the row in its own.
-const REASONS: usize = 5;
+const REASONS: usize = 8;
 
 impl Default for Obstacles {
     fn default() -> Self {
@@ -179,7 +179,7 @@ fn groups<'a>(rows: impl Iterator<Item = &'a Row>) -> Vec<Group> {
         groups.push(Group {
             fate: *fate,
             why: if mixed {
-                format!("for different reasons (see the log), such as: {why}")
+                "for different reasons, each in the log of the database".to_owned()
             } else {
                 why.to_string()
             },

@@ -85,16 +85,16 @@ impl Upkeep {
 
     /// A trigger that returns NULL keeps a row and raises nothing.
     fn tell_of_kept(&mut self, swept: &Swept, observer: &dyn Observer, now: Moment) {
-        let Some(row) = swept.first_kept else {
+        let Some(row) = swept.kept.first() else {
             return;
         };
-        for _ in 0..swept.kept {
+        for _ in &swept.kept {
             observer.kept();
         }
         if self.rows.may_speak(now) {
             warn!(
                 row,
-                rows = swept.kept,
+                rows = swept.kept.len(),
                 "sent rows were not removed, and nothing says why: a trigger on the outbox keeps them"
             );
         }

@@ -60,7 +60,7 @@ pub struct Stretch {
 }
 
 /// What a sweep over a stretch met.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Swept {
     /// Rows looked at.
     pub looked: usize,
@@ -72,9 +72,7 @@ pub struct Swept {
     pub held: usize,
     /// Rows that the database kept although their removal was asked for and not refused: a trigger's
     /// doing.
-    pub kept: usize,
-    /// The first of them.
-    pub first_kept: Option<i64>,
+    pub kept: Vec<i64>,
     /// A row was met that was sent, and not long enough ago.
     pub young: bool,
     /// The highest id there is; none above it needs to be looked for.
@@ -172,6 +170,9 @@ impl Walk {
         self.due = now + took * SHARE;
         if swept.removed > 0 {
             (self.removed, self.fruitless) = (true, 0);
+        }
+        for id in &swept.kept {
+            self.remember(*id, now);
         }
         if swept.held > 0 {
             self.anew = self.anew.min(now + ANEW[0]);

@@ -21,7 +21,7 @@ use super::row::get;
 use super::session::{Session, ended};
 use super::settle_sql;
 use super::shape::Shape;
-use super::sqlstate::store_error;
+use super::sqlstate::{about_a_row, is_ambiguous, store_error};
 use super::sweep::sweep;
 use super::waits::Waits;
 use crate::config::OnSent;
@@ -157,9 +157,6 @@ impl PgSettler {
     }
 
     async fn mark_sent(&self, batch: &Batch) -> Result<Set<i64>, StoreError> {
-        if batch.sent.is_empty() {
-            return Ok(Set::default());
-        }
         let parameters: [&(dyn ToSql + Sync); 2] = [&batch.sent, &batch.sent_prints];
         if Clock.now() >= self.careful_until {
             match self.run(&self.statements.sent, &parameters).await {
@@ -171,9 +168,6 @@ impl PgSettler {
     }
 
     async fn let_wait(&self, batch: &Batch) -> Result<Set<i64>, StoreError> {
-        if batch.retry.is_empty() {
-            return Ok(Set::default());
-        }
         let Some(waits) = &self.waits else {
             let parameters: [&(dyn ToSql + Sync); 7] = [
                 &batch.retry,
@@ -217,9 +211,6 @@ impl PgSettler {
     }
 
     async fn move_away(&self, batch: &Batch) -> Result<Set<i64>, StoreError> {
-        if batch.unfit.is_empty() {
-            return Ok(Set::default());
-        }
         self.run(
             &self.statements.quarantine,
             &[
@@ -237,6 +228,50 @@ impl PgSettler {
 }
 
 impl PgSettler {
+    /// In this order on the wire: a row that waited and was then sent ends as sent.
+    async fn write(&self, batch: &Batch) -> Result<[Set<i64>; 3], StoreError> {
+        let none = async || Ok(Set::default());
+        let (retried, sent, moved) = tokio::try_join!(
+            async {
+                match batch.retry.is_empty() {
+                    true => none().await,
+                    false => self.let_wait(batch).await,
+                }
+            },
+            async {
+                match batch.sent.is_empty() {
+                    true => none().await,
+                    false => self.mark_sent(batch).await,
+                }
+            },
+            async {
+                match batch.unfit.is_empty() {
+                    true => none().await,
+                    false => self.move_away(batch).await,
+                }
+            }
+        )?;
+        Ok([retried, sent, moved])
+    }
+
+    /// A trigger may answer anything: that a right is missing, that a table is not there. It does so
+    /// only where there are rows.
+    async fn blamed(&self, error: StoreError) -> StoreError {
+        if !is_ambiguous(&error) || self.session.client.is_closed() {
+            return error;
+        }
+        let none = Batch::default();
+        let without_rows = tokio::try_join!(
+            self.let_wait(&none),
+            self.mark_sent(&none),
+            self.move_away(&none)
+        );
+        match without_rows {
+            Ok(_) => about_a_row(&error),
+            Err(_) => error,
+        }
+    }
+
     /// Which of their partitions this relay owns; asked only if it matters.
     async fn owned(&self, rest: &[&Settlement]) -> Result<PartitionSet, StoreError> {
         let guarded = rest.iter().filter(|one| !one.verdict.is_anybody_s());
@@ -254,16 +289,14 @@ impl Settler for PgSettler {
     async fn settle(&mut self, batch: &[Settlement]) -> Result<SettleReport, StoreError> {
         self.seat.check()?;
         let sorted = Batch::of(batch);
-        // In this order on the wire: a row that waited and was then sent ends as sent.
-        let done = tokio::try_join!(
-            self.let_wait(&sorted),
-            self.mark_sent(&sorted),
-            self.move_away(&sorted)
-        );
+        let done = self.write(&sorted).await;
         if self.held.swap(false, Ordering::Relaxed) {
             self.careful_until = Clock.now() + CAREFUL;
         }
-        let (retried, sent, moved) = done?;
+        let [retried, sent, moved] = match done {
+            Ok(done) => done,
+            Err(error) => return Err(self.blamed(error).await),
+        };
         let written = |settlement: &&Settlement| match settlement.verdict {
             Verdict::Sent(_) => sent.contains(&settlement.id.0),
             Verdict::RetryAt { .. } => retried.contains(&settlement.id.0),
@@ -310,14 +343,18 @@ impl Settler for PgSettler {
         if !self.shape.has("sent_at") {
             return Ok(Swept::default());
         }
-        sweep(
-            &self.session,
-            &self.outbox,
-            self.deadline,
-            stretch,
-            left_out,
-        )
-        .await
+        let sweep = async |stretch, left_out| {
+            let (session, outbox) = (&self.session, &self.outbox);
+            sweep(session, outbox, self.deadline, stretch, left_out).await
+        };
+        match sweep(stretch, left_out).await {
+            Err(error) if is_ambiguous(&error) => {
+                let up_to = stretch.after;
+                let without_rows = sweep(Stretch { up_to, ..stretch }, &[]).await;
+                Err(without_rows.map_or_else(|_| error.clone(), |_| about_a_row(&error)))
+            }
+            done => done,
+        }
     }
 
     async fn leases(&mut self) -> Result<Leases, StoreError> {

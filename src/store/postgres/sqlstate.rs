@@ -29,21 +29,52 @@ pub fn store_error(doing: impl Into<String>, error: &Error) -> StoreError {
     }
 }
 
-/// The same of a statement over rows. What a function of the application raises (class P0), and what
-/// is said of a value that does not fit (class 22), may quote a row: of those only the kind is told.
+/// What is told in place of the server's words.
+const UNTOLD: &str = "the server's words may quote a row and are in its own log";
+
+/// The same of a statement over rows. What a function of the application raises (class P0, or with a
+/// context), and what is said of a value that does not fit (class 22), may quote a row: of those only
+/// the kind is told.
 #[must_use]
 pub fn rows_error(doing: impl Into<String>, error: &Error) -> StoreError {
+    match error.as_db_error().filter(|answer| may_quote(answer)) {
+        Some(answer) => StoreError::from_sqlstate(answer.code().code(), doing, UNTOLD),
+        None => store_error(doing, error),
+    }
+}
+
+fn may_quote(answer: &DbError) -> bool {
     const QUOTING: [&str; 2] = ["P0", "22"];
-    match error.as_db_error() {
-        Some(answer)
-            if QUOTING
-                .iter()
-                .any(|class| answer.code().code().starts_with(class)) =>
-        {
-            let words = "the server's words may quote a row and are in its own log";
-            StoreError::from_sqlstate(answer.code().code(), doing, words)
-        }
-        Some(_) | None => store_error(doing, error),
+    /// The server's own words wherever it says them: cancelled, locked, a deadlock, not serializable.
+    const ITS_OWN: [&str; 4] = ["57014", "55P03", "40P01", "40001"];
+    let code = answer.code().code();
+    // PL/pgSQL's RAISE; other languages add a context at least.
+    let raised = answer.routine() == Some("exec_stmt_raise");
+    let within_a_function = answer.where_().is_some() && !ITS_OWN.contains(&code);
+    raised || within_a_function || QUOTING.iter().any(|class| code.starts_with(class))
+}
+
+/// An answer that usually means the session or the schema, of a statement that succeeds without any
+/// rows: a trigger or a constraint has given it, over a row.
+pub(super) fn about_a_row(error: &StoreError) -> StoreError {
+    let fault = error.fault();
+    StoreError::Other(Fault {
+        reason: format!("a trigger or a constraint refuses a row; {UNTOLD}"),
+        remedy: None,
+        ..fault.clone()
+    })
+}
+
+/// Did the server answer so of a statement that could be about the session, and about a row as well?
+pub(super) fn is_ambiguous(error: &StoreError) -> bool {
+    let answered = error.fault().sqlstate.is_some();
+    match error {
+        StoreError::Unreachable(_)
+        | StoreError::ReadOnly(_)
+        | StoreError::Schema(_)
+        | StoreError::Denied(_)
+        | StoreError::Settings(_) => answered,
+        StoreError::Retryable(_) | StoreError::TimedOut(_) | StoreError::Other(_) => false,
     }
 }
 

@@ -78,8 +78,7 @@ pub(super) async fn sweep(
         removed,
         top: get::<Option<i64>>(row, 5)?.unwrap_or(0),
         held: old.saturating_sub(free),
-        kept: free.saturating_sub(removed),
-        first_kept: get(row, 7)?,
+        kept: get::<Option<Vec<i64>>>(row, 7)?.unwrap_or_default(),
     })
 }
 
@@ -109,7 +108,7 @@ fn sql(outbox: &Outbox) -> String {
            (SELECT count(*) FROM removed), (SELECT max(id) FROM {relation}), \
            (SELECT count(*) FROM target), \
            CASE WHEN (SELECT count(*) FROM target) > (SELECT count(*) FROM removed) THEN \
-             (SELECT min(id) FROM (SELECT id FROM target EXCEPT SELECT id FROM removed) AS kept) END \
+             ARRAY (SELECT id FROM target EXCEPT SELECT id FROM removed ORDER BY id) END \
          FROM looked"
     )
 }

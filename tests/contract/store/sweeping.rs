@@ -60,8 +60,7 @@ async fn what_was_sent_long_ago_is_removed_and_nothing_else<S: Stage>(stage: &S)
         last: Some(ids[5].0),
         removed: 3,
         held: 0,
-        kept: 0,
-        first_kept: None,
+        kept: Vec::new(),
         young: false,
         top: ids[5].0,
     };

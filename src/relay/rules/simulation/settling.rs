@@ -50,6 +50,7 @@ impl Node {
                 self.flow.settled(&report);
                 let locked = |one: &Settlement| report.locked.contains(&one.ticket);
                 self.to_settle.extend(batch.into_iter().filter(locked));
+                self.flow.stuck(report.locked.len(), now);
                 None
             }
             Some(Settling::Announce(sent)) => {

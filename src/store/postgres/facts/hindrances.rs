@@ -22,7 +22,7 @@ pub struct Hindrances {
 /// A foreign key that refers to the outbox.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reference {
-    /// Its name.
+    /// Its name, quoted where that is needed.
     pub name: String,
     /// The table that refers, with its schema where that is needed.
     pub table: String,
@@ -32,20 +32,23 @@ pub struct Reference {
     pub keeps: bool,
     /// An index of the table begins with these columns.
     pub indexed: bool,
+    /// The table is partitioned: no index of it can be made CONCURRENTLY.
+    pub partitioned: bool,
 }
 
 const REFERENCES: &str = "\
-    SELECT c.conname::text, c.conrelid::pg_catalog.regclass::text, \
+    SELECT pg_catalog.quote_ident(c.conname), c.conrelid::pg_catalog.regclass::text, \
       (SELECT pg_catalog.string_agg(pg_catalog.quote_ident(a.attname), ', ' ORDER BY k.place) \
        FROM pg_catalog.unnest(c.conkey) WITH ORDINALITY AS k (attnum, place) \
        JOIN pg_catalog.pg_attribute AS a ON a.attrelid = c.conrelid AND a.attnum = k.attnum), \
       c.confdeltype IN ('a', 'r'), \
       EXISTS (SELECT FROM pg_catalog.pg_index AS i WHERE i.indrelid = c.conrelid AND i.indisvalid \
-        AND i.indpred IS NULL AND i.indkey[0] = c.conkey[1]) \
+        AND i.indpred IS NULL AND i.indkey[0] = c.conkey[1]), \
+      (SELECT t.relkind = 'p' FROM pg_catalog.pg_class AS t WHERE t.oid = c.conrelid) \
     FROM pg_catalog.pg_constraint AS c \
     JOIN pg_catalog.pg_class AS r ON r.oid = c.confrelid \
     JOIN pg_catalog.pg_namespace AS n ON n.oid = r.relnamespace \
-    WHERE c.contype = 'f' AND n.nspname = $1 AND r.relname = $2 ORDER BY 2, 1 LIMIT 20";
+    WHERE c.contype = 'f' AND c.conparentid = 0 AND n.nspname = $1 AND r.relname = $2 ORDER BY 2, 1 LIMIT 20";
 
 /// Bits 3 and 4 of `tgtype` are DELETE and UPDATE (PostgreSQL source, `catalog/pg_trigger.h`).
 const TRIGGERS: &str = "\
@@ -74,6 +77,7 @@ pub async fn hindrances(session: &Session, outbox: &Outbox) -> Result<Hindrances
             columns: get(row, 2)?,
             keeps: get(row, 3)?,
             indexed: get(row, 4)?,
+            partitioned: get(row, 5)?,
         })
     };
     Ok(Hindrances {
@@ -85,13 +89,18 @@ pub async fn hindrances(session: &Session, outbox: &Outbox) -> Result<Hindrances
     })
 }
 
-/// The lowest id of a pending row that is never read, its id being below 1, if there is one.
+/// The lowest id of a pending row, if it is below 1. `marked`: sent rows stay, with their `sent_at`.
 ///
 /// # Errors
 /// [`StoreError`] as for any statement.
-pub async fn unread(session: &Session, outbox: &Outbox) -> Result<Option<i64>, StoreError> {
+pub async fn unread(
+    session: &Session,
+    outbox: &Outbox,
+    marked: bool,
+) -> Result<Option<i64>, StoreError> {
+    let pending = if marked { " AND sent_at IS NULL" } else { "" };
     let sql = format!(
-        "SELECT id FROM {} WHERE id < 1 AND sent_at IS NULL ORDER BY id LIMIT 1",
+        "SELECT id FROM {} WHERE id < 1{pending} ORDER BY id LIMIT 1",
         outbox.quoted()
     );
     let asked = session.client.query_typed(&sql, &[]);
