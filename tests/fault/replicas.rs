@@ -71,6 +71,36 @@ async fn relays_that_come_and_go_have_fair_shares() {
 }
 
 /// F40 of one of two, again and again: the other takes its share over.
+/// P6: while rows are locked their partitions cannot be handed over, and are not held back for it.
+#[tokio::test]
+async fn rows_that_cannot_be_marked_stop_no_partition_when_another_relay_joins() {
+    let scene = scene("15s").await;
+    scene.write_many(200, 200).await;
+    let locker = scene.second_client().await;
+    let lock = "BEGIN; SELECT FROM outbox.message FOR UPDATE";
+    locker.batch_execute(lock).await.expect("locked");
+    let first = scene.ready_relay().await;
+    scene.queues.reaches(QUEUE, 200).await;
+    scene
+        .until("SELECT EXISTS (SELECT FROM outbox.instance WHERE held_back IS NOT NULL)")
+        .await;
+    let second = scene.relay();
+    scene
+        .until("SELECT count(DISTINCT owner) = 2 FROM outbox.lease WHERE owner IS NOT NULL")
+        .await;
+    for _ in 0..3 {
+        scene.write_many(300, 300).await;
+        scene
+            .until("SELECT bool_and(sent_at IS NOT NULL OR id <= 200) FROM outbox.message")
+            .await;
+    }
+    locker.batch_execute("COMMIT").await.expect("unlocked");
+    scene.drained().await;
+    first.stop().await;
+    second.stop().await;
+    assert_eq!(scene.judge().await.duplicates, 0);
+}
+
 #[tokio::test]
 async fn when_one_of_two_is_killed_the_other_takes_its_share_over() {
     let scene = scene("1s").await;

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::obstacles::Obstacles;
-use crate::relay::rules::{Settlement, Ticket};
+use crate::relay::rules::{PartitionSet, Settlement, Ticket};
 use crate::runtime::{Moment, Set};
 use crate::store::StoreError;
 
@@ -34,8 +34,8 @@ pub(super) struct Desk {
     refusals: u32,
     /// One of those that were refused was written since some were last tried.
     softened: bool,
-    /// Rows that could not be written, as was told.
-    told: usize,
+    /// What could not be written, as was told.
+    told: (usize, PartitionSet),
     /// What keeps these from being written.
     pub(super) obstacles: Obstacles,
 }
@@ -86,9 +86,11 @@ impl Desk {
         true
     }
 
-    /// Rows that were tried and could not be written, if that is another number than the last time.
-    pub(super) fn news(&mut self) -> Option<usize> {
-        let stuck = self.later.len() + self.refused.len();
+    /// Rows that were tried and could not be written, and their partitions, if that is news.
+    pub(super) fn news(&mut self) -> Option<(usize, PartitionSet)> {
+        let all = self.later.iter().chain(&self.refused);
+        let partitions = all.map(|settlement| settlement.partition).collect();
+        let stuck = (self.later.len() + self.refused.len(), partitions);
         let before = std::mem::replace(&mut self.told, stuck);
         (before != stuck).then_some(stuck)
     }
@@ -142,7 +144,8 @@ mod tests {
         let mut desk = Desk::default();
         desk.now.extend((0..250).map(sent));
         refuse_all(&mut desk, at(10));
-        assert_eq!((desk.news(), desk.news()), (Some(250), None));
+        let all: PartitionSet = [Partition(0)].into_iter().collect();
+        assert_eq!((desk.news(), desk.news()), (Some((250, all)), None));
         let first: Vec<_> = [11, 13, 17, 25, 41, 73, 133, 193]
             .map(|second| (second, SAMPLE))
             .into();
@@ -186,10 +189,10 @@ mod tests {
     fn rows_that_somebody_holds_are_stuck_until_they_are_written() {
         let mut desk = Desk::default();
         desk.tried(vec![sent(1), sent(2)], &[Ticket(2)], at(1));
-        assert_eq!(desk.news(), Some(1));
+        assert_eq!(desk.news().map(|(rows, _)| rows), Some(1));
         desk.take_later();
         let batch = std::mem::take(&mut desk.now);
         desk.tried(batch, &[], at(2));
-        assert_eq!(desk.news(), Some(0));
+        assert_eq!(desk.news(), Some((0, PartitionSet::NONE)));
     }
 }

@@ -30,8 +30,11 @@ pub(super) enum Event {
     SettlerLost(StoreError),
     /// What was written down.
     Settled(SettleReport),
-    /// So many rows were tried and cannot be written down for now.
-    Stuck(usize),
+    /// So many rows, of these partitions, were tried and cannot be written down for now.
+    Stuck {
+        rows: usize,
+        partitions: PartitionSet,
+    },
     /// Who is alive, and who owns what.
     Leases {
         leases: Leases,

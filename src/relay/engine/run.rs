@@ -245,7 +245,7 @@ impl Engine {
                 self.take_leases(&leases, renewed, now);
             }
             Event::Settled(report) => self.take_report(&report, now),
-            Event::Stuck(rows) => self.flow.stuck(rows, now),
+            Event::Stuck { rows, partitions } => self.flow.stuck(rows, partitions, now),
             Event::LinkUp { frame_max } => self.flow.link_up(frame_max),
             Event::LinkLost(reason) => self.take_link_loss(reason),
             Event::Blocked(reason) => self.take_block(reason),

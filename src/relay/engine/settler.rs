@@ -191,8 +191,8 @@ impl<T: Settler> Clerk<'_, T> {
     async fn write_down(&mut self, desk: &mut Desk, events: &Events) -> Result<(), StoreError> {
         self.rhythm.settled();
         write_down(self.settler, self.observer, desk, events).await?;
-        if let Some(stuck) = desk.news() {
-            events.report(Event::Stuck(stuck));
+        if let Some((rows, partitions)) = desk.news() {
+            events.report(Event::Stuck { rows, partitions });
         }
         Ok(())
     }

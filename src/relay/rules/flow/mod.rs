@@ -146,6 +146,7 @@ pub struct Flow {
     can_settle: bool,
     /// Decided rows that were tried and cannot be written down for now, and since when there are any.
     stuck: usize,
+    stuck_in: PartitionSet,
     stuck_since: Moment,
     linked: bool,
     blocked: bool,
@@ -204,6 +205,7 @@ impl Flow {
             can_read: false,
             can_settle: false,
             stuck: 0,
+            stuck_in: PartitionSet::NONE,
             stuck_since: Moment::ORIGIN,
             linked: false,
             blocked: false,
@@ -285,13 +287,16 @@ impl Flow {
         }
     }
 
-    /// So many decided rows cannot be written down for now: somebody holds them locked, or the
-    /// database refuses them. They stop nobody else as long as memory has room for more.
-    pub fn stuck(&mut self, rows: usize, now: Moment) {
+    /// So many decided rows, of these partitions, cannot be written down for now: somebody holds them
+    /// locked, or the database refuses them. They stop nobody else as long as memory has room for
+    /// more, and their partitions are not handed over meanwhile: the drain would not end, or whoever
+    /// got them would send these rows again.
+    pub fn stuck(&mut self, rows: usize, partitions: PartitionSet, now: Moment) {
         if self.stuck == 0 {
             self.stuck_since = now;
         }
-        self.stuck = rows;
+        (self.stuck, self.stuck_in) = (rows, partitions);
+        self.leaving = self.leaving.minus(&partitions);
     }
 
     fn clogged(&self) -> bool {

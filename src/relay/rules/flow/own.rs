@@ -23,9 +23,10 @@ impl Flow {
         lost
     }
 
-    /// Of these nothing more is published, so that they can be handed over.
+    /// Of these nothing more is published, so that they can be handed over; but for those of which
+    /// something cannot be written down.
     pub fn hand_over(&mut self, partitions: &PartitionSet) {
-        let leaving = self.owned.intersection(partitions);
+        let leaving = self.owned.intersection(partitions).minus(&self.stuck_in);
         self.give_up(leaving);
         self.leaving = self.leaving.union(&leaving);
     }

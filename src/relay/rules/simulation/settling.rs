@@ -49,8 +49,10 @@ impl Node {
             Some(Settling::Settled(batch, report)) => {
                 self.flow.settled(&report);
                 let locked = |one: &Settlement| report.locked.contains(&one.ticket);
-                self.to_settle.extend(batch.into_iter().filter(locked));
-                self.flow.stuck(report.locked.len(), now);
+                let stuck: Vec<_> = batch.into_iter().filter(locked).collect();
+                let partitions = stuck.iter().map(|one| one.partition).collect();
+                self.flow.stuck(stuck.len(), partitions, now);
+                self.to_settle.extend(stuck);
                 None
             }
             Some(Settling::Announce(sent)) => {
