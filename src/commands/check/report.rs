@@ -23,7 +23,12 @@ pub(super) fn text(findings: &[Finding]) -> String {
             plain(&finding.found)
         ));
         if let Some(remedy) = &finding.remedy {
-            text.push_str(&format!("{:states$}  {:checks$}  → {remedy}\n", "", ""));
+            text.push_str(&format!(
+                "{:states$}  {:checks$}  → {}\n",
+                "",
+                "",
+                plain(remedy)
+            ));
         }
     }
     text.push_str(&sum(findings));

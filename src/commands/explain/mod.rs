@@ -149,11 +149,13 @@ async fn judge(
     }
     if let Some(earlier) = operator.ahead_of(row).await? {
         let why = judge_alone(operator, &earlier, successors).await?;
-        return Ok(Verdict::Behind {
-            id: earlier.id,
-            key: row.ordering_key.clone().unwrap_or_default(),
-            why: Box::new(why),
-        });
+        if !why.lets_pass() {
+            return Ok(Verdict::Behind {
+                id: earlier.id,
+                key: row.ordering_key.clone().unwrap_or_default(),
+                why: Box::new(why),
+            });
+        }
     }
     judge_alone(operator, row, successors).await
 }

@@ -4,7 +4,7 @@ use std::time::SystemTime;
 
 use super::super::calendar::clock;
 use super::withheld;
-use crate::relay::rules::{HeldBack, Withheld};
+use crate::relay::rules::{HeldBack, Unwritten, Withheld};
 use crate::store::postgres::explain::{Held, Lease, Sender, Standing};
 use crate::store::postgres::quarantine::Entry;
 
@@ -162,6 +162,20 @@ impl Verdict {
     fn is_unmarked(&self) -> bool {
         let unmarked = |told: &HeldBack| matches!(told.what, Withheld::Unmarked { .. });
         matches!(self, Self::HeldBack { told, .. } if unmarked(told))
+    }
+
+    /// A row that was sent holds its key no longer, marked or not.
+    pub(super) fn lets_pass(&self) -> bool {
+        let sent = |told: &HeldBack| {
+            matches!(
+                told.what,
+                Withheld::Unmarked {
+                    fate: Unwritten::Sent,
+                    ..
+                }
+            )
+        };
+        matches!(self, Self::HeldBack { told, .. } if sent(told))
     }
 
     /// Does the relay say why it sends nothing at all?

@@ -10,6 +10,7 @@ mod judge;
 mod own;
 mod publish;
 mod read;
+mod stuck;
 mod successors;
 mod take_in;
 mod turn;
@@ -144,10 +145,11 @@ pub struct Flow {
     due_hint: Option<Moment>,
     can_read: bool,
     can_settle: bool,
-    /// Decided rows that were tried and cannot be written down for now, and since when there are any.
+    /// Decided rows that were tried and cannot be written down for now, and their partitions.
     stuck: usize,
     stuck_in: PartitionSet,
-    stuck_since: Moment,
+    /// Since when they have taken all the room, as far as was looked.
+    clogged_since: Option<Moment>,
     linked: bool,
     blocked: bool,
     draining: bool,
@@ -206,7 +208,7 @@ impl Flow {
             can_settle: false,
             stuck: 0,
             stuck_in: PartitionSet::NONE,
-            stuck_since: Moment::ORIGIN,
+            clogged_since: None,
             linked: false,
             blocked: false,
             draining: false,
@@ -285,23 +287,6 @@ impl Flow {
             self.leaving = self.leaving();
             self.released = PartitionSet::NONE;
         }
-    }
-
-    /// So many decided rows, of these partitions, cannot be written down for now: somebody holds them
-    /// locked, or the database refuses them. They stop nobody else as long as memory has room for
-    /// more, and their partitions are not handed over meanwhile: the drain would not end, or whoever
-    /// got them would send these rows again.
-    pub fn stuck(&mut self, rows: usize, partitions: PartitionSet, now: Moment) {
-        if self.stuck == 0 {
-            self.stuck_since = now;
-        }
-        (self.stuck, self.stuck_in) = (rows, partitions);
-        self.leaving = self.leaving.minus(&partitions);
-    }
-
-    fn clogged(&self) -> bool {
-        let open = self.ledger.open();
-        self.max_rows().saturating_sub(open) < self.limits.batch_size && self.stuck > open / 2
     }
 
     /// A connection to the broker stands; nothing is known about it yet but its frame size.

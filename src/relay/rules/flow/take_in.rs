@@ -105,6 +105,7 @@ impl Flow {
             self.replace_probes(now);
         }
         self.coverage.begin_pass();
+        self.see_clog(now);
     }
 
     fn consider(&mut self, origin: Origin, found: Found, now: Moment) {

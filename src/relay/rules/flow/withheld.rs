@@ -22,7 +22,7 @@ impl Flow {
         let mut all = self.gates.held_back(now);
         all.extend(self.clogged().then(|| HeldBack {
             what: Withheld::Everything { unmarked: self.stuck },
-            for_seconds: now.since(self.stuck_since).as_secs(),
+            for_seconds: now.since(self.clogged_since.unwrap_or(now)).as_secs(),
             why: "the fate of so many rows is decided and cannot be written down that no others are read until \
                   some are (outbox-relay status says why)"
                 .to_owned(),
