@@ -2,7 +2,15 @@
 
 /// What a message says of itself must not move the terminal's cursor, nor begin a line of its own.
 pub(super) fn plain(text: &str) -> String {
-    let one = |c: char| if c.is_control() { '\u{fffd}' } else { c };
+    // Among them those that turn the direction of what follows (Unicode Standard Annex 9).
+    let turns = |c| matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    let one = |c: char| {
+        if c.is_control() || turns(c) {
+            '\u{fffd}'
+        } else {
+            c
+        }
+    };
     text.chars().map(one).collect()
 }
 
@@ -25,7 +33,10 @@ mod tests {
 
     #[test]
     fn nothing_moves_the_cursor_and_long_text_is_cut() {
-        assert_eq!(plain("a\u{1b}[2J\nb é"), "a\u{fffd}[2J\u{fffd}b é");
+        assert_eq!(
+            plain("a\u{1b}[2J\nb é\u{202e}"),
+            "a\u{fffd}[2J\u{fffd}b é\u{fffd}"
+        );
         assert_eq!(
             (short("éa\nb", 3), short("éa", 2)),
             ("éa\u{fffd}…".to_owned(), "éa".to_owned())

@@ -25,6 +25,30 @@ async fn columns_may_be_added_and_retyped_while_it_runs() {
     scene.judge().await;
 }
 
+/// Without its column of marks a row that was sent looks like one that was not: nothing is read then.
+#[tokio::test]
+async fn while_the_column_of_marks_is_missing_nothing_is_sent_again() {
+    let scene = Scene::new().await;
+    scene.write_many(100, 10).await;
+    let relay = scene.ready_relay().await;
+    scene.drained().await;
+    for _ in 0..3 {
+        scene
+            .run("ALTER TABLE outbox.message RENAME sent_at TO marked")
+            .await;
+        relay.answers("/readyz", 503).await;
+        scene.write(&[Draft::to(QUEUE)]).await;
+        relay.printed("it has no column sent_at").await;
+        scene
+            .run("ALTER TABLE outbox.message RENAME marked TO sent_at")
+            .await;
+        scene.drained().await;
+        scene.flows(Draft::to(QUEUE)).await;
+    }
+    relay.stop().await;
+    assert_eq!(scene.judge().await.duplicates, 0);
+}
+
 /// F32.
 #[tokio::test]
 async fn rows_of_a_two_phase_commit_are_sent() {

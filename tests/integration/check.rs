@@ -131,6 +131,26 @@ async fn a_login_without_rights_is_told_which() {
 }
 
 #[tokio::test]
+async fn row_security_that_applies_to_the_login_is_told() {
+    let (database, admin) = outbox().await;
+    let login = relay_login(&database, &admin).await;
+    let secure = "ALTER TABLE outbox.message ENABLE ROW LEVEL SECURITY";
+    admin.batch_execute(secure).await.expect("secured");
+    let checked = check(&login, &vhost().await.url).await;
+    let (state, found, remedy) = checked.only("row security");
+    assert!(
+        state == "warning" && found.contains("never sent"),
+        "{found}"
+    );
+    assert!(remedy.contains("BYPASSRLS"), "{remedy}");
+    let checked = check(&database.url, &vhost().await.url).await;
+    assert!(
+        !checked.findings.contains_key("row security"),
+        "a superuser"
+    );
+}
+
+#[tokio::test]
 async fn a_database_without_an_outbox_is_to_be_migrated() {
     let checked = check(&database().await.url, &vhost().await.url).await;
     assert_eq!(checked.code, 1);

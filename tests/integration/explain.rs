@@ -112,7 +112,7 @@ async fn a_due_row_waits_for_relays_and_what_they_wait_for() {
          ('message', gen_random_uuid(), 'pod:1', '1', true, now() - interval '1 min', 256)",
     )
     .await;
-    let dead = ["no relay runs: pod:1 was last seen at"];
+    let dead = ["no relay gives a sign of life: pod:1 was last seen at"];
     is(&operator, "5", "no_relay", &dead).await;
     let refused = ["UTC; the last attempt failed: no queue."];
     is(&operator, "6", "no_relay", &refused).await;

@@ -21,6 +21,16 @@ pub(super) fn findings(outbox: &Outbox, hindrances: &Hindrances, on_sent: OnSent
              would stay as it is",
         ));
     }
+    if hindrances.row_security {
+        findings.push(Finding::warning(
+            "row security",
+            format!(
+                "row-level security of {outbox} applies to this login: a row that no policy shows it is never \
+                 sent, and nothing tells of it"
+            ),
+            "ALTER ROLE … BYPASSRLS for the relay's login, or a policy for it: FOR ALL USING (true)",
+        ));
+    }
     findings
 }
 

@@ -272,14 +272,18 @@ fn held_back(row: &Standing, senders: &[Sender]) -> Option<Verdict> {
 }
 
 fn no_relay(last: Option<&Sender>, failures: &Failures) -> String {
-    let last = last.map_or_else(String::new, |last| {
-        format!(
-            ": {} was last seen at {} UTC",
-            last.name,
-            clock(last.seen_at)
-        )
-    });
-    format!("is due, and no relay runs{last}{}.", told(failures))
+    // It may live, and not be able to say so.
+    let relay = last.map_or_else(
+        || "no relay runs".to_owned(),
+        |last| {
+            format!(
+                "no relay gives a sign of life: {} was last seen at {} UTC",
+                last.name,
+                clock(last.seen_at)
+            )
+        },
+    );
+    format!("is due, and {relay}{}.", told(failures))
 }
 
 fn due(failures: &Failures, lease: Option<&Lease>) -> String {

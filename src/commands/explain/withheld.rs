@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::super::status::text::span;
-use crate::relay::rules::{HeldBack, Unwritten, Withheld};
+use crate::relay::rules::{HeldBack, IDS_TOLD, Unwritten, Withheld};
 
 /// Goes on after "Row 4711 (message_id)".
 pub(super) fn sentence(relay: &str, row: i64, told: &HeldBack) -> String {
@@ -41,6 +41,10 @@ pub(super) fn sentence(relay: &str, row: i64, told: &HeldBack) -> String {
             };
             format!("is due, and {relay} has held back rows to {what} for {age}: {why}{tried}.")
         }
+        Withheld::Everything { unmarked } if *unmarked > IDS_TOLD => format!(
+            "is due, or was sent and is one of them: {relay} has been unable for {age} to write down what became \
+             of {unmarked} rows: {why}."
+        ),
         Withheld::Everything { unmarked } => format!(
             "is due, and {relay} has been unable for {age} to write down what became of {unmarked} rows: {why}."
         ),

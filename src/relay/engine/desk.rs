@@ -4,8 +4,11 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use tracing::info;
+
 use super::obstacles::Obstacles;
-use crate::relay::rules::{PartitionSet, Settlement, Ticket};
+use crate::message::RowId;
+use crate::relay::rules::{PartitionSet, SettleReport, Settlement, Ticket};
 use crate::runtime::{Moment, Set};
 use crate::store::StoreError;
 
@@ -34,6 +37,8 @@ pub(super) struct Desk {
     refusals: u32,
     /// One of those that were refused was written since some were last tried.
     softened: bool,
+    /// Rows of attempts that failed: whether they are written is not known.
+    doubtful: Set<Ticket>,
     /// What could not be written, as was told.
     told: (usize, PartitionSet),
     /// What keeps these from being written.
@@ -41,9 +46,31 @@ pub(super) struct Desk {
 }
 
 impl Desk {
+    /// An attempt to write these down failed; some of them may be written all the same.
+    pub(super) fn doubt(&mut self, batch: &[Settlement]) {
+        self.doubtful.extend(batch.iter().map(|one| one.ticket));
+    }
+
+    /// Of rows that are not there any more, or not pending: how many are not this relay's own doing.
+    fn strange(&self, gone: &[(RowId, Ticket)]) -> usize {
+        let strange = |(_, ticket): &&(RowId, Ticket)| !self.doubtful.contains(ticket);
+        gone.iter().filter(strange).count()
+    }
+
     /// These were tried, and are written or gone but for those that somebody holds locked.
-    pub(super) fn tried(&mut self, batch: Vec<Settlement>, locked: &[Ticket], now: Moment) {
-        let locked: Set<Ticket> = locked.iter().copied().collect();
+    pub(super) fn tried(&mut self, batch: Vec<Settlement>, report: &SettleReport, now: Moment) {
+        let strange = self.strange(&report.gone);
+        if strange > 0 {
+            info!(
+                rows = strange,
+                "rows were changed or removed by somebody else"
+            );
+        }
+        let locked: Set<Ticket> = report.locked.iter().copied().collect();
+        let known = batch.iter().map(|one| one.ticket);
+        for ticket in known.filter(|ticket| !locked.contains(ticket)) {
+            self.doubtful.remove(&ticket);
+        }
         self.softened |= self.obstacles.tried(&batch, &locked, now);
         let held = batch.into_iter().filter(|s| locked.contains(&s.ticket));
         self.later.extend(held);
@@ -100,7 +127,6 @@ impl Desk {
 mod tests {
     use super::*;
     use crate::broker::Confirmed;
-    use crate::message::RowId;
     use crate::relay::rules::{Partition, Verdict};
     use crate::store::Fault;
 
@@ -116,6 +142,26 @@ mod tests {
             ticket: Ticket(row),
             verdict: Verdict::Sent(Confirmed::simulated()),
         }
+    }
+
+    fn locking(tickets: &[u64]) -> SettleReport {
+        SettleReport {
+            locked: tickets.iter().copied().map(Ticket).collect(),
+            ..SettleReport::default()
+        }
+    }
+
+    #[test]
+    fn what_an_attempt_that_failed_may_have_written_is_nobody_else_s_doing() {
+        let mut desk = Desk::default();
+        let gone = [(RowId(1), Ticket(1)), (RowId(2), Ticket(2))];
+        assert_eq!(desk.strange(&gone), 2);
+        desk.doubt(&[sent(1)]);
+        assert_eq!(desk.strange(&gone), 1);
+        desk.tried(vec![sent(1)], &locking(&[1]), at(1));
+        assert_eq!(desk.strange(&gone), 1, "not written yet");
+        desk.tried(vec![sent(1)], &locking(&[]), at(2));
+        assert!(desk.doubtful.is_empty());
     }
 
     fn refuse_all(desk: &mut Desk, now: Moment) -> Vec<u64> {
@@ -173,12 +219,12 @@ mod tests {
         assert!(desk.take_refused(at(60)));
         let mut batch = std::mem::take(&mut desk.now);
         desk.now = batch.split_off(1);
-        desk.tried(batch, &[], at(60));
+        desk.tried(batch, &locking(&[]), at(60));
         refuse_all(&mut desk, at(60));
         assert!(desk.take_refused(at(60)), "at once");
         let batch = std::mem::take(&mut desk.now);
         assert_eq!(batch.len(), 249);
-        desk.tried(batch, &[], at(61));
+        desk.tried(batch, &locking(&[]), at(61));
         assert!(!desk.take_refused(at(61)));
         desk.now.push(sent(999));
         refuse_all(&mut desk, at(62));
@@ -188,11 +234,11 @@ mod tests {
     #[test]
     fn rows_that_somebody_holds_are_stuck_until_they_are_written() {
         let mut desk = Desk::default();
-        desk.tried(vec![sent(1), sent(2)], &[Ticket(2)], at(1));
+        desk.tried(vec![sent(1), sent(2)], &locking(&[2]), at(1));
         assert_eq!(desk.news().map(|(rows, _)| rows), Some(1));
         desk.take_later();
         let batch = std::mem::take(&mut desk.now);
-        desk.tried(batch, &[], at(2));
+        desk.tried(batch, &locking(&[]), at(2));
         assert_eq!(desk.news(), Some((0, PartitionSet::NONE)));
     }
 }

@@ -11,7 +11,7 @@ use tracing::{info, warn};
 use super::news::News;
 use super::ration::Ration;
 use crate::message::RowId;
-use crate::relay::rules::{HeldBack, Settlement, Ticket, Unwritten, Verdict, Withheld};
+use crate::relay::rules::{HeldBack, IDS_TOLD, Settlement, Ticket, Unwritten, Verdict, Withheld};
 use crate::runtime::{Moment, Set};
 use crate::store::StoreError;
 
@@ -41,11 +41,8 @@ struct Row {
     why: Arc<str>,
 }
 
-/// Ids told of one fate and reason at the most: as many as two windows of the usual size hold.
-const TOLD: usize = 2000;
-
 /// Reasons told at the most, with each fate. A trigger may name the row in its own.
-const REASONS: usize = 8;
+const REASONS: usize = 15;
 
 impl Default for Obstacles {
     fn default() -> Self {
@@ -170,7 +167,7 @@ fn groups<'a>(rows: impl Iterator<Item = &'a Row>) -> Vec<Group> {
         let Row { id, fate, why } = row;
         if let Some(group) = groups.iter_mut().find(belongs) {
             group.rows += 1;
-            if group.ids.len() < TOLD {
+            if group.ids.len() < IDS_TOLD {
                 group.ids.push(id.0);
             }
             continue;

@@ -7,7 +7,7 @@ use tokio::sync::mpsc;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use tracing::{info, trace, warn};
+use tracing::{trace, warn};
 
 use super::backlog::backlog;
 use super::channel::Batch;
@@ -372,12 +372,6 @@ impl Engine {
         self.flow.settled(report);
         if !report.written.is_empty() {
             self.health.progressed(now);
-        }
-        if !report.gone.is_empty() {
-            info!(
-                rows = report.gone.len(),
-                "rows were changed or removed by somebody else"
-            );
         }
     }
 

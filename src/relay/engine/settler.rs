@@ -296,7 +296,11 @@ async fn write_down<T: Settler>(
     let mut busy = 0;
     while let Some(batch) = batches.pop() {
         let begun = Clock.now();
-        match settler.settle(&batch).await {
+        let settled = settler.settle(&batch).await;
+        if settled.is_err() {
+            desk.doubt(&batch);
+        }
+        match settled {
             Ok(report) => {
                 observer.settled(Clock.now().since(begun));
                 busy = 0;
@@ -306,7 +310,7 @@ async fn write_down<T: Settler>(
                         "its fate was written down, or is locked"
                     );
                 }
-                desk.tried(batch, &report.locked, Clock.now());
+                desk.tried(batch, &report, Clock.now());
                 events.report(Event::Settled(report));
             }
             Err(StoreError::Retryable(_)) if busy < AT_ONCE => {

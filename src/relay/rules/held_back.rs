@@ -5,6 +5,9 @@ use serde::{Deserialize, Serialize};
 /// Things told at the most, those held back for longest first.
 pub(super) const TOLD: usize = 20;
 
+/// Ids told of one fate and reason at the most: as many as memory holds of the usual windows.
+pub const IDS_TOLD: usize = 4000;
+
 /// Something that is held back.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HeldBack {

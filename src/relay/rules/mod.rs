@@ -40,7 +40,7 @@ mod walk;
 
 pub use channels::ChannelNo;
 pub use flow::{BEHIND_QUARANTINED, Batches, Flow, FlowLimits, Request, Standing};
-pub use held_back::{HeldBack, Unwritten, Withheld};
+pub use held_back::{HeldBack, IDS_TOLD, Unwritten, Withheld};
 pub use lane::Lane;
 pub use ownership::{Leases, Ownership, Peer, Plan, Take};
 pub use partition::{Partition, PartitionSet};

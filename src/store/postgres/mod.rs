@@ -38,6 +38,7 @@ mod sweep;
 pub mod tls;
 mod values;
 mod waits;
+mod xids;
 
 pub use store::PgStore;
 pub use waits::Waits;

@@ -8,7 +8,6 @@ use tokio_postgres::Statement;
 use tokio_postgres::types::ToSql;
 
 use super::gate::Gate;
-use super::ident::Outbox;
 use super::one_server::Seat;
 use super::parameters::Parameters;
 use super::read_sql::{self, DUE_AVAILABLE, DUE_RETRY, HEAD, NEWS, PAGE};
@@ -17,9 +16,9 @@ use super::row::{Line, PAYLOAD, get};
 use super::session::{Session, ended};
 use super::shape::Shape;
 use super::sqlstate::{rows_error, store_error};
+use super::store::PgStore;
 use super::values::{PayloadBytes, content_type};
 use super::waits::Waits;
-use crate::config::Successors;
 use crate::message::{Body, RowId};
 use crate::relay::rules::{
     DueMark, Fetched, Fingerprint, Found, Position, ReadRequest, Reading, Snapshot, Wanted,
@@ -63,12 +62,9 @@ impl PgReader {
     pub(super) async fn open(
         session: Session,
         seat: Seat,
-        outbox: &Outbox,
-        successors: Successors,
-        max_message_size: u64,
-        waits: Waits,
-        deadline: Duration,
+        store: &PgStore,
     ) -> Result<Self, StoreError> {
+        let outbox = &store.outbox;
         let failed =
             |error: tokio_postgres::Error| store_error(format!("prepare to read {outbox}"), &error);
         session
@@ -77,9 +73,10 @@ impl PgReader {
             .await
             .map_err(failed)?;
         let shape = Shape::of(&session.client, outbox).await?;
+        shape.can_mark(outbox, store.on_sent)?;
         let read = session
             .client
-            .prepare(&read_sql::read(outbox, &shape, successors))
+            .prepare(&read_sql::read(outbox, &shape, store.successors))
             .await
             .map_err(failed)?;
         let ty = read.columns()[PAYLOAD].type_();
@@ -94,7 +91,7 @@ impl PgReader {
             .await
             .map_err(failed)?;
         let gate = Gate::open(&session, outbox).await?;
-        let max_message_size = i64::try_from(max_message_size).unwrap_or(i64::MAX);
+        let max_message_size = i64::try_from(store.max_message_size).unwrap_or(i64::MAX);
         let started = None;
         Ok(Self {
             session,
@@ -104,9 +101,9 @@ impl PgReader {
             gate,
             content_type,
             max_message_size,
-            deadline,
+            deadline: store.deadline(),
             started,
-            waits: shape.keeps_waits_in_memory().then_some(waits),
+            waits: shape.keeps_waits_in_memory().then(|| store.waits.clone()),
             repetition: (!shape.has("xid")).then(Repetition::default),
         })
     }

@@ -5,9 +5,8 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use tokio_postgres::types::{ToSql, Type};
+use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, Row, Statement};
-use tracing::info;
 use uuid::Uuid;
 
 use super::batch::{Batch, print};
@@ -24,12 +23,13 @@ use super::shape::Shape;
 use super::sqlstate::{about_a_row, is_ambiguous, store_error};
 use super::sweep::sweep;
 use super::waits::Waits;
+use super::xids::rewrite_xids;
 use crate::config::OnSent;
 use crate::relay::rules::{
     Leases, PartitionSet, SettleReport, Settlement, Stretch, Swept, Take, Verdict,
 };
 use crate::runtime::{Clock, Map, Moment, Set};
-use crate::store::{Announcement, Fault, Measures, Settler, StoreError};
+use crate::store::{Announcement, Measures, Settler, StoreError};
 
 /// Whoever holds one row may go on to hold others, and each that is waited for is an error in the
 /// server's log.
@@ -119,7 +119,7 @@ impl PgSettler {
             .map_err(failed)?;
         let shape = Shape::of(client, outbox).await?;
         let waits = shape.keeps_waits_in_memory().then_some(waits);
-        can_mark(outbox, &shape, on_sent)?;
+        shape.can_mark(outbox, on_sent)?;
         let statements = Statements::prepare(client, outbox, &shape, on_sent)
             .await
             .map_err(failed)?;
@@ -384,47 +384,6 @@ impl Settler for PgSettler {
     async fn ended(&mut self) -> StoreError {
         ended(&mut self.session.closed).await
     }
-}
-
-/// A sent row is marked where the relation has a place for it.
-fn can_mark(outbox: &Outbox, shape: &Shape, on_sent: OnSent) -> Result<(), StoreError> {
-    if on_sent == OnSent::Delete || shape.has("sent_at") {
-        return Ok(());
-    }
-    let reason = "it has no column sent_at; add it, or set outbox.on_sent = \"delete\"";
-    let doing = format!("prepare to settle {outbox}");
-    Err(StoreError::Schema(Fault::new(doing, reason)))
-}
-
-/// Rows rewritten by one statement.
-const REWRITE: i64 = 1000;
-
-/// Gives rows from a restored dump transaction ids of this server.
-async fn rewrite_xids(
-    client: &Client,
-    outbox: &Outbox,
-    deadline: Duration,
-) -> Result<(), StoreError> {
-    let sql = settle_sql::rewrite_xids(outbox);
-    let mut rewritten = 0;
-    loop {
-        let parameters: [(&(dyn ToSql + Sync), Type); 1] = [(&REWRITE, Type::INT8)];
-        let rows = client.query_typed(&sql, &parameters);
-        let rows = within(deadline, "rewrite transaction ids", rows)
-            .await?
-            .len();
-        rewritten += rows;
-        if rows == 0 {
-            break;
-        }
-    }
-    if rewritten > 0 {
-        info!(
-            rows = rewritten,
-            "rewrote transaction ids that a restore had left ahead of the server's"
-        );
-    }
-    Ok(())
 }
 
 fn ids(rows: &[Row]) -> Result<Set<i64>, StoreError> {

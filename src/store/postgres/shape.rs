@@ -10,6 +10,7 @@ use tokio_postgres::types::{ToSql, Type};
 
 use super::ident::{Outbox, quoted};
 use super::sqlstate::store_error;
+use crate::config::OnSent;
 use crate::store::{Fault, StoreError};
 
 /// Columns of the outbox but `payload`, their types, and what stands for them where they are
@@ -90,6 +91,20 @@ impl Shape {
     #[must_use]
     pub fn has(&self, column: &str) -> bool {
         self.columns.contains(column)
+    }
+
+    /// A sent row is marked where the relation has a place for it. Who only reads asks as well: what
+    /// cannot be told from what was sent would be sent again and again.
+    ///
+    /// # Errors
+    /// [`StoreError::Schema`] if it has none and rows are to be marked.
+    pub fn can_mark(&self, outbox: &Outbox, on_sent: OnSent) -> Result<(), StoreError> {
+        if on_sent == OnSent::Delete || self.has("sent_at") {
+            return Ok(());
+        }
+        let reason = "it has no column sent_at; add it, or set outbox.on_sent = \"delete\"";
+        let doing = format!("prepare to read and settle {outbox}");
+        Err(StoreError::Schema(Fault::new(doing, reason)))
     }
 
     fn is_whole(&self) -> bool {

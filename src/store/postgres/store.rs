@@ -114,15 +114,7 @@ impl Store for PgStore {
         let session = self.direct.session(self, Side::Reading).await?;
         self.end_last_reader(&session).await?;
         let seat = self.servers.enter(Side::Reading, &session.started);
-        let opening = PgReader::open(
-            session,
-            seat,
-            &self.outbox,
-            self.successors,
-            self.max_message_size,
-            self.waits.clone(),
-            self.deadline(),
-        );
+        let opening = PgReader::open(session, seat, self);
         self.prepared(opening).await
     }
 

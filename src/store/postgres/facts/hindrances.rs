@@ -17,6 +17,8 @@ pub struct Hindrances {
     pub references: Vec<Reference>,
     /// Enabled triggers of the application's on UPDATE or DELETE.
     pub triggers: Vec<String>,
+    /// Row-level security applies to the login: it sees what policies show, and nothing else.
+    pub row_security: bool,
 }
 
 /// A foreign key that refers to the outbox.
@@ -58,6 +60,11 @@ const TRIGGERS: &str = "\
     WHERE NOT t.tgisinternal AND t.tgenabled <> 'D' AND t.tgtype & 24 <> 0 \
       AND n.nspname = $1 AND r.relname = $2 AND r.relkind IN ('r', 'p') ORDER BY 1 LIMIT 20";
 
+const ROW_SECURITY: &str = "\
+    SELECT pg_catalog.row_security_active(r.oid) FROM pg_catalog.pg_class AS r \
+    JOIN pg_catalog.pg_namespace AS n ON n.oid = r.relnamespace \
+    WHERE n.nspname = $1 AND r.relname = $2 AND r.relkind IN ('r', 'p')";
+
 /// Looks.
 ///
 /// # Errors
@@ -70,6 +77,9 @@ pub async fn hindrances(session: &Session, outbox: &Outbox) -> Result<Hindrances
     let references = within(DEADLINE, doing, client.query_typed(REFERENCES, &names)).await?;
     let doing = "look for triggers";
     let triggers = within(DEADLINE, doing, client.query_typed(TRIGGERS, &names)).await?;
+    let doing = "ask for row-level security";
+    let active = within(DEADLINE, doing, client.query_typed(ROW_SECURITY, &names)).await?;
+    let active = active.first().map(|row| get(row, 0)).transpose()?;
     let reference = |row: &tokio_postgres::Row| {
         Ok::<_, StoreError>(Reference {
             name: get(row, 0)?,
@@ -86,6 +96,7 @@ pub async fn hindrances(session: &Session, outbox: &Outbox) -> Result<Hindrances
             .iter()
             .map(|row| get(row, 0))
             .collect::<Result<_, _>>()?,
+        row_security: active.unwrap_or(false),
     })
 }
 
