@@ -70,7 +70,6 @@ async fn relays_that_come_and_go_have_fair_shares() {
         .await;
 }
 
-/// F40 of one of two, again and again: the other takes its share over.
 /// P6: while rows are locked their partitions cannot be handed over, and are not held back for it.
 #[tokio::test]
 async fn rows_that_cannot_be_marked_stop_no_partition_when_another_relay_joins() {
@@ -101,6 +100,7 @@ async fn rows_that_cannot_be_marked_stop_no_partition_when_another_relay_joins()
     assert_eq!(scene.judge().await.duplicates, 0);
 }
 
+/// F40 of one of two, again and again: the other takes its share over.
 #[tokio::test]
 async fn when_one_of_two_is_killed_the_other_takes_its_share_over() {
     let scene = scene("1s").await;

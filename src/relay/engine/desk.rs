@@ -67,9 +67,11 @@ impl Desk {
             );
         }
         let locked: Set<Ticket> = report.locked.iter().copied().collect();
-        let known = batch.iter().map(|one| one.ticket);
-        for ticket in known.filter(|ticket| !locked.contains(ticket)) {
-            self.doubtful.remove(&ticket);
+        if !self.doubtful.is_empty() {
+            let known = batch.iter().map(|one| one.ticket);
+            for ticket in known.filter(|ticket| !locked.contains(ticket)) {
+                self.doubtful.remove(&ticket);
+            }
         }
         self.softened |= self.obstacles.tried(&batch, &locked, now);
         let held = batch.into_iter().filter(|s| locked.contains(&s.ticket));

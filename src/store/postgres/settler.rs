@@ -230,26 +230,10 @@ impl PgSettler {
 impl PgSettler {
     /// In this order on the wire: a row that waited and was then sent ends as sent.
     async fn write(&self, batch: &Batch) -> Result<[Set<i64>; 3], StoreError> {
-        let none = async || Ok(Set::default());
         let (retried, sent, moved) = tokio::try_join!(
-            async {
-                match batch.retry.is_empty() {
-                    true => none().await,
-                    false => self.let_wait(batch).await,
-                }
-            },
-            async {
-                match batch.sent.is_empty() {
-                    true => none().await,
-                    false => self.mark_sent(batch).await,
-                }
-            },
-            async {
-                match batch.unfit.is_empty() {
-                    true => none().await,
-                    false => self.move_away(batch).await,
-                }
-            }
+            unless_none(&batch.retry, self.let_wait(batch)),
+            unless_none(&batch.sent, self.mark_sent(batch)),
+            unless_none(&batch.unfit, self.move_away(batch))
         )?;
         Ok([retried, sent, moved])
     }
@@ -384,6 +368,17 @@ impl Settler for PgSettler {
     async fn ended(&mut self) -> StoreError {
         ended(&mut self.session.closed).await
     }
+}
+
+/// Without rows there is nothing to ask the server for.
+async fn unless_none(
+    rows: &[i64],
+    writing: impl Future<Output = Result<Set<i64>, StoreError>>,
+) -> Result<Set<i64>, StoreError> {
+    if rows.is_empty() {
+        return Ok(Set::default());
+    }
+    writing.await
 }
 
 fn ids(rows: &[Row]) -> Result<Set<i64>, StoreError> {
