@@ -22,6 +22,7 @@ mod metrics;
 mod migrate;
 mod migrate_check;
 mod migrate_in_use;
+mod migrate_upgrade;
 mod operator;
 mod order;
 mod outbox;

@@ -64,17 +64,20 @@ const REPAIRABLE: [(&str, &str); 17] = [
         "function outbox.enqueue: missing",
     ),
     (
-        "CREATE OR REPLACE FUNCTION outbox.wake() RETURNS trigger LANGUAGE plpgsql \
-         SET search_path = pg_catalog, pg_temp AS 'BEGIN RETURN NULL; END'",
-        "function outbox.wake: its body is not this version's",
+        "ALTER FUNCTION outbox.enqueue SECURITY DEFINER",
+        "function outbox.enqueue: not SECURITY INVOKER",
     ),
     (
-        "ALTER FUNCTION outbox.wake() SECURITY DEFINER",
-        "function outbox.wake: not SECURITY INVOKER",
+        "ALTER TABLE outbox.message ALTER COLUMN xid SET DEFAULT CASE \
+         WHEN pg_try_advisory_xact_lock_shared(7) THEN pg_current_xact_id() \
+         WHEN pg_notify('outbox_wake_7', '') IS NULL THEN NULL ELSE pg_current_xact_id() END",
+        "wake-up gate in the default of xid of outbox.message: made for other names",
     ),
     (
-        "ALTER TABLE outbox.message DISABLE TRIGGER outbox_wake",
-        "wake-up trigger on outbox.message: disabled",
+        "CREATE FUNCTION outbox.wake() RETURNS trigger LANGUAGE plpgsql AS \
+         'BEGIN NOTIFY outbox_wake_79e34b483b590cda; RETURN NULL; END'; \
+         CREATE TRIGGER \"Outbox wake\" AFTER INSERT ON outbox.message EXECUTE FUNCTION outbox.wake()",
+        "trigger Outbox wake on outbox.message: the gate in the default of xid has taken its place",
     ),
 ];
 
@@ -150,7 +153,6 @@ async fn an_outbox_that_another_tool_made_passes_the_check() {
         .batch_execute(
             "DELETE FROM outbox.schema_version; \
              ALTER INDEX outbox.message_xid RENAME TO idx_20261129_1; \
-             ALTER TRIGGER outbox_wake ON outbox.message RENAME TO another_name; \
              ALTER TABLE outbox.message ALTER COLUMN routing_key TYPE varchar(255), \
                                         ADD COLUMN created_by text",
         )
@@ -166,7 +168,7 @@ async fn a_newer_schema_is_left_alone() {
     client
         .batch_execute(
             "INSERT INTO outbox.schema_version (version, name) VALUES (99, 'later'); \
-             CREATE OR REPLACE FUNCTION outbox.wake() RETURNS trigger LANGUAGE plpgsql \
+             CREATE FUNCTION outbox.later() RETURNS trigger LANGUAGE plpgsql \
              SET search_path = pg_catalog, pg_temp AS 'BEGIN RETURN NULL; END'",
         )
         .await

@@ -8,7 +8,7 @@ use outbox_relay::commands::migrate::MigrateArgs;
 use outbox_relay::store::postgres::schema::{Wake, migrate_key};
 use tokio::task::JoinHandle;
 
-use crate::outbox::{Said, check, number, outbox, outbox_with, plain, run, until};
+use crate::outbox::{GATES, Said, check, number, outbox, outbox_with, plain, run, until};
 use crate::support::postgres::Database;
 
 const WRITE: &str = "INSERT INTO outbox.message (routing_key, payload) VALUES ('q', '{}')";
@@ -173,8 +173,7 @@ async fn a_lock_on_the_table_is_asked_for_in_short_steps() {
         said.out.contains("the table is in use, trying again"),
         "{said:?}"
     );
-    let triggers = "SELECT count(*) FROM pg_trigger WHERE tgname = 'outbox_wake'";
-    assert_eq!(number(&client, triggers).await, 1);
+    assert_eq!(number(&client, GATES).await, 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]

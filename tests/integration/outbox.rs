@@ -28,6 +28,11 @@ pub struct Names(pub &'static str, pub &'static str);
 /// The names without configuration.
 pub const USUAL: Names = Names("outbox", "message");
 
+/// How many wake-up gates by the usual names there are.
+pub const GATES: &str = "SELECT count(*) FROM pg_attrdef \
+     WHERE pg_get_expr(adbin, adrelid) LIKE '%lock_shared(''8782946471908019418''::bigint)%' \
+       AND pg_get_expr(adbin, adrelid) LIKE '%pg_notify(''outbox_wake_79e34b483b590cda''::text%'";
+
 /// Settings from flags alone: neither this process's environment nor its machine's files.
 pub fn sources(flags: Vec<Assignment>, Names(schema, relation): Names) -> Sources {
     let mut flags = flags;

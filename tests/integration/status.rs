@@ -111,7 +111,7 @@ async fn what_holds_vacuum_back_is_named() {
     fill(&pinning, "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1").await;
     let prepare = "BEGIN; INSERT INTO outbox.pause (by_whom, reason) VALUES ('a', 'b'); \
          PREPARE TRANSACTION 'left behind'";
-    // The relay's trigger is not on this table, so that two-phase commit is allowed.
+    // This table has no wake-up gate, so that two-phase commit is allowed.
     fill(&admin, prepare).await;
     let pid: i32 = pinning
         .query_one("SELECT pg_backend_pid()", &[])

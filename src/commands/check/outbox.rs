@@ -5,7 +5,7 @@ use crate::config::Config;
 use crate::store::postgres::facts::ServerFacts;
 use crate::store::postgres::ident::Outbox;
 use crate::store::postgres::schema::{
-    self, Catalog, Pending, Remedy, Wake, Wanted, wake_channel, wake_key,
+    self, Catalog, Gate, Pending, Remedy, Wanted, wake_channel, wake_key,
 };
 
 /// Problems told in one finding.
@@ -108,34 +108,27 @@ pub(super) fn wake(
     config: &Config,
 ) -> Finding {
     const CHECK: &str = "wake";
-    let poll = config.relay.poll_interval.as_millis();
     let key = wake_key(outbox.schema(), outbox.relation());
     let channel = wake_channel(outbox.schema(), outbox.relation());
-    let Some(trigger) = &catalog.trigger else {
-        let found = format!(
-            "no trigger: rows are found by polling every {poll} ms; advisory lock {key}, channel {channel}"
-        );
-        return Finding::ok(CHECK, found);
+    let by = match Gate::of(outbox, catalog) {
+        Gate::Default => "the default of xid",
+        Gate::OtherNames | Gate::Missing if !catalog.wake_triggers.is_empty() => "a trigger",
+        Gate::OtherNames | Gate::Missing => {
+            let poll = config.relay.poll_interval.as_millis();
+            let found = format!(
+                "no gate: rows are found by polling every {poll} ms; advisory lock {key}, channel {channel}"
+            );
+            return Finding::ok(CHECK, found);
+        }
     };
-    if !trigger.enabled {
-        return Finding::warning(
-            CHECK,
-            format!("the trigger is disabled: rows are found by polling every {poll} ms"),
-            format!(
-                "ALTER TABLE {} ENABLE TRIGGER outbox_wake, or outbox-relay migrate --wake {}",
-                outbox.quoted(),
-                Wake::None
-            ),
-        );
-    }
-    let found = format!("by trigger; advisory lock {key}, channel {channel}");
+    let found = format!("by {by}; advisory lock {key}, channel {channel}");
     if server.max_prepared_transactions == 0 {
         return Finding::ok(CHECK, found);
     }
     Finding::warning(
         CHECK,
         format!(
-            "{found}; the server allows two-phase commit (max_prepared_transactions = {}), and PREPARE TRANSACTION fails after the trigger has notified",
+            "{found}; the server allows two-phase commit (max_prepared_transactions = {}), and PREPARE TRANSACTION fails after a row has notified",
             server.max_prepared_transactions
         ),
         "if an application that writes to the outbox uses PREPARE TRANSACTION: outbox-relay migrate --wake none",

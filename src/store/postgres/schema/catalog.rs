@@ -33,8 +33,8 @@ pub struct Catalog {
     pub tables: BTreeMap<String, Relation>,
     /// The functions looked for, as far as the schema has them.
     pub functions: Vec<Function>,
-    /// The trigger on the outbox that calls `wake`.
-    pub trigger: Option<Trigger>,
+    /// Triggers on the outbox that call `wake`, by which versions up to 8 woke a relay.
+    pub wake_triggers: Vec<String>,
     /// How many numbers a session draws from the identity of `id` at once.
     pub identity_cache: Option<i64>,
     /// Rows of `lease`; `None` if we may not look.
@@ -67,6 +67,8 @@ pub struct Column {
     pub not_null: bool,
     /// Has a default or is an identity.
     pub has_default: bool,
+    /// Its default, as PostgreSQL shows it.
+    pub default: Option<String>,
 }
 
 /// An index.
@@ -95,15 +97,6 @@ pub struct Function {
     pub source: String,
     /// SECURITY INVOKER with the fixed search path.
     pub is_safe: bool,
-}
-
-/// A trigger that calls `wake`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Trigger {
-    /// It fires in ordinary sessions.
-    pub enabled: bool,
-    /// `pg_get_triggerdef`.
-    pub definition: String,
 }
 
 impl Catalog {
@@ -143,10 +136,11 @@ const SCHEMA: &str = "SELECT 1 FROM pg_catalog.pg_namespace WHERE nspname = $1";
 const COLUMNS: &str = "\
     SELECT c.relname::text, c.relkind::text, a.attname::text, \
            pg_catalog.format_type(a.atttypid, a.atttypmod), a.attnotnull, \
-           a.atthasdef OR a.attidentity <> '' \
+           a.atthasdef OR a.attidentity <> '', pg_catalog.pg_get_expr(d.adbin, d.adrelid) \
     FROM pg_catalog.pg_class c \
     JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace \
     JOIN pg_catalog.pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped \
+    LEFT JOIN pg_catalog.pg_attrdef d ON d.adrelid = a.attrelid AND d.adnum = a.attnum \
     WHERE n.nspname = $1 AND c.relname = ANY ($2) AND c.relkind IN ('r', 'p', 'v', 'm', 'f')";
 
 const INDEXES: &str = "\
@@ -177,8 +171,8 @@ const OWNERS_LIVE: &str = "\
     JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace AND n.oid = i.relnamespace \
     WHERE n.nspname = $1 AND k.confdeltype = 'n' AND k.convalidated";
 
-const TRIGGER: &str = "\
-    SELECT t.tgenabled IN ('O', 'A'), pg_catalog.pg_get_triggerdef(t.oid) \
+const WAKE_TRIGGERS: &str = "\
+    SELECT t.tgname::text \
     FROM pg_catalog.pg_trigger t \
     JOIN pg_catalog.pg_class c ON c.oid = t.tgrelid \
     JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace \
@@ -217,7 +211,7 @@ impl Look<'_> {
         catalog.tables = relations;
         catalog.functions = self.functions().await?;
         if catalog.message.is_some() {
-            catalog.trigger = self.trigger().await?;
+            catalog.wake_triggers = self.wake_triggers().await?;
             catalog.identity_cache = self.identity_cache().await?;
         }
         if catalog.tables.contains_key("lease") {
@@ -259,6 +253,7 @@ impl Look<'_> {
                 sql_type: get(&row, 3)?,
                 not_null: get(&row, 4)?,
                 has_default: get(&row, 5)?,
+                default: get(&row, 6)?,
             };
             relation.columns.insert(get(&row, 2)?, column);
         }
@@ -293,16 +288,10 @@ impl Look<'_> {
             .collect()
     }
 
-    async fn trigger(&self) -> Result<Option<Trigger>, StoreError> {
+    async fn wake_triggers(&self) -> Result<Vec<String>, StoreError> {
         let relation = self.outbox.relation();
-        let rows = self.rows(TRIGGER, &[(&relation, Type::NAME)]).await?;
-        let read = |row: &Row| {
-            Ok(Trigger {
-                enabled: get(row, 0)?,
-                definition: get(row, 1)?,
-            })
-        };
-        rows.first().map(read).transpose()
+        let rows = self.rows(WAKE_TRIGGERS, &[(&relation, Type::NAME)]).await?;
+        rows.iter().map(|row| get(row, 0)).collect()
     }
 
     async fn identity_cache(&self) -> Result<Option<i64>, StoreError> {

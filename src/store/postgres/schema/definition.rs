@@ -55,7 +55,7 @@ impl FromStr for Payload {
 /// How a sleeping relay learns of new rows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Wake {
-    /// By the trigger: at once.
+    /// By the gate in the default of `xid`: at once.
     #[default]
     Notify,
     /// By polling alone: for applications that commit by PREPARE TRANSACTION.
@@ -90,7 +90,7 @@ pub struct Definition {
     pub outbox: Outbox,
     /// Type of `payload`.
     pub payload: Payload,
-    /// With or without the wake-up trigger.
+    /// With or without the wake-up gate.
     pub wake: Wake,
 }
 

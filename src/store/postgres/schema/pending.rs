@@ -8,8 +8,8 @@ use super::definition::{Definition, Payload, Wake};
 use super::expected::{
     ADDED, ExpectedColumn, ExpectedIndex, MESSAGE_COLUMNS, MESSAGE_KEY, RELAY_INDEXES, TABLES,
 };
-use super::migration::{self, ENQUEUE, Index, MESSAGE, Migration, NEWEST, SCHEMA, WAKE};
-use super::wake::wake_key;
+use super::gate::{compare_gate, wake_now};
+use super::migration::{ENQUEUE, Index, MESSAGE, Migration, NEWEST, SCHEMA};
 use crate::store::postgres::ident::Outbox;
 
 /// Something that is not as it must be.
@@ -97,7 +97,7 @@ pub fn resolve(outbox: &Outbox, wanted: Wanted, found: &Catalog) -> Result<Defin
     Ok(Definition {
         outbox: outbox.clone(),
         payload,
-        wake: wanted.wake.unwrap_or_else(|| wake_now(found)),
+        wake: wanted.wake.unwrap_or_else(|| wake_now(outbox, found)),
     })
 }
 
@@ -106,17 +106,6 @@ fn stored_as(sql_type: &str) -> Option<Payload> {
         return Some(Payload::Text);
     }
     sql_type.parse().ok()
-}
-
-/// The function without a trigger is what `--wake none` leaves, and must not be undone by a later
-/// `migrate` that says nothing about it: it would break two-phase commit in the application.
-fn wake_now(found: &Catalog) -> Wake {
-    let has_function = found.functions.iter().any(|one| one.name == "wake");
-    if found.message.is_some() && has_function && found.trigger.is_none() {
-        Wake::None
-    } else {
-        Wake::Notify
-    }
 }
 
 /// Everything that is not as it must be, in the order to make it right. Empty: all is well.
@@ -137,8 +126,8 @@ pub fn pending(wanted: &Definition, found: &Catalog) -> Vec<Pending> {
         .as_ref()
         .is_none_or(|message| !message.is_view)
     {
-        compare.functions(&mut list);
-        compare.trigger(&mut list);
+        compare.enqueue(&mut list);
+        compare_gate(wanted, found, &mut list);
     }
     list
 }
@@ -274,45 +263,21 @@ impl Compare<'_> {
         }
     }
 
-    fn functions(&self, list: &mut Vec<Pending>) {
-        let enqueue = format!(
+    fn enqueue(&self, list: &mut Vec<Pending>) {
+        let arguments = format!(
             "payload {}, exchange text, routing_key text, ordering_key text, headers jsonb, \
              type text, correlation_id text, content_type text, properties jsonb, \
              available_at timestamp with time zone, message_id text",
             self.wanted.payload
         );
-        for (name, arguments, migration) in
-            [("enqueue", enqueue.as_str(), ENQUEUE), ("wake", "", WAKE)]
-        {
-            let found = self
-                .found
-                .functions
-                .iter()
-                .find(|one| one.name == name && one.arguments == arguments);
-            let sql = (!self.is_newer()).then(|| migration.sql(self.wanted));
-            let Some(problem) = function_problem(found, sql.as_deref()) else {
-                continue;
-            };
-            let problem = format!("function {}.{name}: {problem}", self.wanted.outbox.schema());
-            list.push(self.migrate(problem, migration));
+        let mut functions = self.found.functions.iter();
+        let found = functions.find(|one| one.name == "enqueue" && one.arguments == arguments);
+        let sql = (!self.is_newer()).then(|| ENQUEUE.sql(self.wanted));
+        if let Some(problem) = function_problem(found, sql.as_deref()) {
+            let schema = self.wanted.outbox.schema();
+            let problem = format!("function {schema}.enqueue: {problem}");
+            list.push(self.migrate(problem, ENQUEUE));
         }
-    }
-
-    fn trigger(&self, list: &mut Vec<Pending>) {
-        let outbox = &self.wanted.outbox;
-        let key = wake_key(outbox.schema(), outbox.relation()).to_string();
-        let state = match (self.wanted.wake, &self.found.trigger) {
-            (Wake::None, None) => return,
-            (Wake::None, Some(_)) => "present, but none is wanted",
-            (Wake::Notify, None) => "missing",
-            (Wake::Notify, Some(trigger)) if !trigger.enabled => "disabled",
-            (Wake::Notify, Some(trigger)) if !trigger.definition.contains(&key) => {
-                "made for other names of schema and relation"
-            }
-            (Wake::Notify, Some(_)) => return,
-        };
-        let problem = format!("wake-up trigger on {outbox}: {state}");
-        list.push(self.migrate(problem, migration::wake_trigger(self.wanted.wake)));
     }
 }
 

@@ -1,11 +1,11 @@
 //! Names of the wake-up gate, two advisory-lock keys and a notification channel, and the key that
 //! keeps migrations apart.
 //!
-//! All follow from the names of schema and relation alone, never from an OID, so that trigger
-//! and relay still agree after a dump and restore. The trigger holds them as constants: hashing
+//! All follow from the names of schema and relation alone, never from an OID, so that gate
+//! and relay still agree after a dump and restore. The gate holds them as constants: hashing
 //! at each insert would be a tax on the application.
 
-/// Key of the advisory lock that a sleeping relay holds exclusively and that the trigger tries
+/// Key of the advisory lock that a sleeping relay holds exclusively and that a row tries
 /// shared. Advisory locks are local to a database.
 ///
 /// FNV-1a with 64 bits over `outbox-relay wake`, U+0000, schema, U+0000, relation (UTF-8), read as a
