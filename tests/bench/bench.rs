@@ -21,6 +21,7 @@ mod stage;
 mod take_over;
 mod tax;
 mod timeline;
+mod twin;
 
 use std::path::PathBuf;
 use std::time::Duration;

@@ -10,7 +10,7 @@ use outbox_relay::store::postgres::schema::{Payload, Wake};
 use tokio_postgres::Client;
 
 use crate::outbox::{
-    GATES, Names, USUAL, check, number, outbox, outbox_with, plain, refusal, run, run_named,
+    GATES, Names, check, number, outbox, outbox_with, plain, refusal, run, run_named,
 };
 use crate::support::places::Places;
 use crate::support::ports::Port;
