@@ -31,11 +31,13 @@ const MANY: Duration = Duration::from_millis(8);
 /// A read that takes longer shows a server that has much else to do.
 const SWIFT: Duration = Duration::from_millis(1);
 
-/// No read is put off for longer.
+/// No read is put off for longer where rows come singly, and where there are several to gather.
 const LONGEST: Duration = Duration::from_millis(10);
+const LONGEST_OF_SEVERAL: Duration = Duration::from_millis(30);
 
 /// How long the next read is put off: not after one that found nothing, or nearly a batch. A
-/// server that is slow is read from for half of the time at the most.
+/// server that is slow is read from for half of the time at the most, and for a quarter where rows
+/// gather meanwhile: it is the application that it is slow for, too.
 fn breath(rows: usize, took: Duration, batch: usize) -> Duration {
     if rows >= batch - batch / 4 {
         return Duration::ZERO;
@@ -46,11 +48,12 @@ fn breath(rows: usize, took: Duration, batch: usize) -> Duration {
         _ if rows < batch / 8 => SOME,
         _ => MANY,
     };
-    if took < SWIFT {
-        gather
-    } else {
-        gather.max(took.min(LONGEST))
-    }
+    let ease = match rows {
+        _ if took < SWIFT => Duration::ZERO,
+        0..SEVERAL => took.min(LONGEST),
+        _ => (took * 3).min(LONGEST_OF_SEVERAL),
+    };
+    gather.max(ease)
 }
 
 impl Flow {
@@ -339,8 +342,9 @@ mod tests {
             (375, swift, Duration::ZERO),
             (0, slow, slow),
             (1, slow, slow),
-            (10, slow, SOME),
-            (10, stuck, LONGEST),
+            (9, stuck, LONGEST),
+            (10, slow, slow * 3),
+            (10, stuck, LONGEST_OF_SEVERAL),
             (375, stuck, Duration::ZERO),
         ] {
             assert_eq!(breath(rows, took, 500), put_off, "{rows} rows in {took:?}");
