@@ -1,10 +1,11 @@
 //! The gate at which a relay falls asleep, so that writers need not wake one that is awake.
 //!
 //! A relay with nothing to do takes an advisory lock exclusively, looks once more, and sleeps
-//! on LISTEN. A writer's row (by the default of `xid`) tries the same lock shared, for its transaction and without
-//! waiting: if it gets it, the relay is awake and nothing is sent; if not, it notifies. A writer
-//! that skipped the notification holds the lock until it has committed, so no relay can fall
-//! asleep past it. A notification is a hint; the time limit of the rest is the truth.
+//! on LISTEN. A row that is written (by the default of `xid`) tries the same lock shared, for its
+//! transaction and without waiting: if it gets it, the relay is awake and nothing is sent; if not,
+//! it notifies. A writer that skipped the notification holds the lock until it has committed, so
+//! no relay can fall asleep past it. A notification is a hint; the time limit of the rest is the
+//! truth.
 //!
 //! With several relays one is the keeper of the lock. The others may sleep beside it, holding a
 //! second lock shared that shows it. A keeper that gave up the first lock looks at the second, and
