@@ -5,15 +5,18 @@
 //! `OUTBOX_RELAY_CHAOS_SECONDS` says how long (a short run otherwise), `OUTBOX_RELAY_TEST_SEED`
 //! repeats a schedule. `make chaos` runs ten minutes and prints a table.
 
+mod ill;
+
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use clap::ValueEnum;
 use tokio::time::{Instant, sleep, timeout};
 
+use self::ill::Ill;
 use crate::support::PATIENCE;
 use crate::support::postgres::{Postgres, connect};
-use crate::support::proxy::{Fault, Proxy};
+use crate::support::proxy::{Fault, Proxy, Way};
 use crate::support::queues::Queues;
 use crate::support::rabbit::Rabbit;
 use crate::support::relay::{Relay, Settings};
@@ -28,55 +31,10 @@ const IN_FLIGHT: usize = 100;
 const REPEATED: usize = 2 * IN_FLIGHT;
 const RELAYS: usize = 3;
 
-/// What goes wrong.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
-enum Ill {
-    RelayKilled,
-    RelayStoodStill,
-    RelayStopped,
-    BrokerKilled,
-    BrokerOutOfMemory,
-    BrokerClosedConnections,
-    BrokerSlow,
-    BrokerConnectionsReset,
-    BindingRemoved,
-    ExchangeDeleted,
-    DatabaseKilled,
-    DatabaseReadOnly,
-    SessionsTerminated,
-    DatabaseConnectionsReset,
-    RowsLocked,
-    SnapshotPinned,
-    RowsUnfit,
-}
-
-impl Ill {
-    /// Relays whose windows it may put in doubt.
-    fn doubts(self) -> usize {
-        match self {
-            Ill::RelayKilled | Ill::RelayStoodStill => 1,
-            Ill::BrokerKilled
-            | Ill::BrokerOutOfMemory
-            | Ill::BrokerClosedConnections
-            | Ill::BrokerSlow
-            | Ill::BrokerConnectionsReset
-            | Ill::ExchangeDeleted
-            | Ill::DatabaseKilled
-            | Ill::DatabaseReadOnly
-            | Ill::SessionsTerminated
-            | Ill::DatabaseConnectionsReset => RELAYS,
-            Ill::RelayStopped
-            | Ill::BindingRemoved
-            | Ill::RowsLocked
-            | Ill::SnapshotPinned
-            | Ill::RowsUnfit => 0,
-        }
-    }
-}
-
 const TERMINATE: &str = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity
      WHERE application_name LIKE 'outbox-relay/%'";
 const LOCK: &str = "BEGIN; SELECT FROM outbox.message WHERE sent_at IS NULL FOR UPDATE";
+const LOCK_TABLE: &str = "BEGIN; LOCK TABLE outbox.message";
 const PIN: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT pg_current_xact_id()";
 const INSERT_UNFIT: &str = "INSERT INTO outbox.message (routing_key, payload)
      SELECT repeat('r', 256), '{}' FROM generate_series(1, 3)";
@@ -109,6 +67,13 @@ impl Dice {
         z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
         let bound = u64::try_from(bound).expect("small");
         usize::try_from((z ^ (z >> 31)) % bound).expect("below a usize")
+    }
+
+    /// A moment that is long enough to come to a point, and short beside a lease.
+    async fn a_moment(&mut self) {
+        let millis = u64::try_from(50 + self.below(450)).expect("small");
+        // How long a fault lasts is part of the schedule.
+        sleep(Duration::from_millis(millis)).await;
     }
 
     /// A while that is long enough for something to happen.
@@ -188,41 +153,28 @@ impl Stage {
             Ill::RelayKilled => self.relays.remove(no).kill(),
             Ill::RelayStopped => self.stop(no).await,
             Ill::RelayStoodStill => self.stand_still(no).await,
+            Ill::RelayKilledAtAPoint | Ill::RelayStoppedAtAPoint | Ill::RelayStoodStillAtAPoint => {
+                self.strike_at_a_point(ill, no, dice).await;
+            }
             Ill::BrokerKilled => self.kill_the_broker(dice).await,
-            Ill::BrokerOutOfMemory => {
-                self.rabbit.raise_memory_alarm().await;
-                dice.a_while().await;
-                self.rabbit.clear_memory_alarm().await;
-            }
-            Ill::BrokerClosedConnections => {
-                self.rabbit.close_all_connections().await;
-                self.connect_again().await;
-            }
+            Ill::BrokerOutOfMemory => self.take_memory(dice).await,
+            Ill::BrokerClosedConnections => self.close_connections().await,
             Ill::BrokerSlow => {
-                self.to_broker.set(Fault::Delay(Duration::from_millis(300)));
-                dice.a_while().await;
-                self.to_broker.set(Fault::None);
+                let late = Fault::Delay(Duration::from_millis(300));
+                for_a_while(&self.to_broker, late, dice).await;
             }
+            Ill::BrokerSilent => for_a_while(&self.to_broker, Fault::Stall, dice).await,
             Ill::BrokerConnectionsReset => self.to_broker.reset_all(),
-            Ill::BindingRemoved => {
-                self.scene.queues.unbind(QUORUM, EXCHANGE, KEY).await;
-                dice.a_while().await;
-                self.declare().await;
-            }
-            Ill::ExchangeDeleted => {
-                self.scene.queues.delete_exchange(EXCHANGE).await;
-                dice.a_while().await;
-                self.declare().await;
-            }
+            Ill::QueueFull => self.fill_the_queue(dice).await,
+            Ill::BindingRemoved => self.remove_the_binding(dice).await,
+            Ill::ExchangeDeleted => self.delete_the_exchange(dice).await,
             Ill::DatabaseKilled => self.kill_the_database(dice).await,
-            Ill::DatabaseReadOnly => {
-                self.set_read_only(true).await;
-                dice.a_while().await;
-                self.set_read_only(false).await;
-            }
+            Ill::DatabaseReadOnly => self.forbid_writing(dice).await,
+            Ill::DatabaseSilent => for_a_while(&self.to_database, Fault::Stall, dice).await,
             Ill::DatabaseConnectionsReset => self.to_database.reset_all(),
             Ill::SessionsTerminated => self.scene.run(TERMINATE).await,
             Ill::RowsLocked => self.hold(LOCK, dice).await,
+            Ill::TableLocked => self.hold(LOCK_TABLE, dice).await,
             Ill::SnapshotPinned => self.hold(PIN, dice).await,
             Ill::RowsUnfit => {
                 self.scene.run(INSERT_UNFIT).await;
@@ -251,12 +203,42 @@ impl Stage {
         }
     }
 
+    /// A relay is struck at a known point of a row's way: what it waits for there is held up first.
+    async fn strike_at_a_point(&mut self, ill: Ill, no: usize, dice: &mut Dice) {
+        let (proxy, way) = match dice.below(4) {
+            // Read, not published.
+            0 => (&self.to_broker, Way::ToServer),
+            // Published, no confirm heard.
+            1 => (&self.to_broker, Way::ToClient),
+            // Confirmed, not marked.
+            2 => (&self.to_database, Way::ToServer),
+            // Marked, not heard of.
+            _ => (&self.to_database, Way::ToClient),
+        };
+        proxy.set_way(way, Fault::Stall);
+        dice.a_moment().await;
+        if ill == Ill::RelayStoodStillAtAPoint {
+            self.relays[no].pause();
+            proxy.set_way(way, Fault::None);
+            self.stand_still(no).await;
+            return;
+        }
+        let mut relay = self.relays.remove(no);
+        if ill == Ill::RelayKilledAtAPoint {
+            relay.kill();
+            proxy.set_way(way, Fault::None);
+        } else {
+            relay.terminate();
+            dice.a_moment().await;
+            proxy.set_way(way, Fault::None);
+            well_ended(relay).await;
+        }
+    }
+
     async fn stop(&mut self, no: usize) {
         let relay = self.relays.remove(no);
         relay.terminate();
-        let status = relay.ended().await;
-        // One that had only just been started may not have been listening yet.
-        assert!(status.code().is_none_or(|code| code == 0), "{status}");
+        well_ended(relay).await;
     }
 
     async fn stand_still(&self, no: usize) {
@@ -275,6 +257,36 @@ impl Stage {
         self.declare().await;
     }
 
+    async fn take_memory(&self, dice: &mut Dice) {
+        self.rabbit.raise_memory_alarm().await;
+        dice.a_while().await;
+        self.rabbit.clear_memory_alarm().await;
+    }
+
+    async fn close_connections(&mut self) {
+        self.rabbit.close_all_connections().await;
+        self.connect_again().await;
+    }
+
+    async fn fill_the_queue(&self, dice: &mut Dice) {
+        let vhost = &self.scene.vhost.name;
+        self.rabbit.refuse_beyond(vhost, 1).await;
+        dice.a_while().await;
+        self.rabbit.refuse_beyond(vhost, 1_000_000_000).await;
+    }
+
+    async fn remove_the_binding(&self, dice: &mut Dice) {
+        self.scene.queues.unbind(QUORUM, EXCHANGE, KEY).await;
+        dice.a_while().await;
+        self.declare().await;
+    }
+
+    async fn delete_the_exchange(&self, dice: &mut Dice) {
+        self.scene.queues.delete_exchange(EXCHANGE).await;
+        dice.a_while().await;
+        self.declare().await;
+    }
+
     async fn kill_the_database(&mut self, dice: &mut Dice) {
         self.postgres.kill();
         dice.a_while().await;
@@ -290,6 +302,12 @@ impl Stage {
         client.batch_execute("ROLLBACK").await.expect("its end");
     }
 
+    async fn forbid_writing(&self, dice: &mut Dice) {
+        self.set_read_only(true).await;
+        dice.a_while().await;
+        self.set_read_only(false).await;
+    }
+
     /// Changes the server's default, as a fail-over does.
     async fn set_read_only(&self, read_only: bool) {
         let client = connect(&self.scene.database).await;
@@ -301,6 +319,19 @@ impl Stage {
             client.simple_query(sql).await.expect(sql);
         }
     }
+}
+
+/// Told to stop, it has ended.
+async fn well_ended(relay: Relay) {
+    let status = relay.ended().await;
+    // One that had only just been started may not have been listening yet.
+    assert!(status.code().is_none_or(|code| code == 0), "{status}");
+}
+
+async fn for_a_while(proxy: &Proxy, fault: Fault, dice: &mut Dice) {
+    proxy.set(fault);
+    dice.a_while().await;
+    proxy.set(Fault::None);
 }
 
 fn duration() -> Duration {

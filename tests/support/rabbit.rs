@@ -140,6 +140,17 @@ impl Rabbit {
             .await;
     }
 
+    /// From now on the queues of a virtual host that hold so many messages refuse further ones.
+    /// A channel that was refused stays so, in RabbitMQ 3.10, if the limit is taken away and not raised.
+    pub async fn refuse_beyond(&self, vhost: &str, length: u32) {
+        let vhost = binary(vhost);
+        self.eval(&format!(
+            "rabbit_policy:set({vhost}, <<\"full\">>, <<\".*\">>, [{{<<\"max-length\">>, {length}}}, \
+             {{<<\"overflow\">>, <<\"reject-publish\">>}}], 0, <<\"queues\">>, <<\"test\">>)"
+        ))
+        .await;
+    }
+
     /// Writes down which queues there are, quorum queues above all. RabbitMQ 3.10 does so by itself only after
     /// three minutes (`auto_save` of dets), and one that is killed before forgets them: they
     /// are listed then, have no leader, and never confirm anything.
