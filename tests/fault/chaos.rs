@@ -270,9 +270,9 @@ impl Stage {
 
     async fn fill_the_queue(&self, dice: &mut Dice) {
         let vhost = &self.scene.vhost.name;
-        self.rabbit.refuse_beyond(vhost, 1).await;
+        self.rabbit.limit(vhost, QUORUM, 1).await;
         dice.a_while().await;
-        self.rabbit.refuse_beyond(vhost, 1_000_000_000).await;
+        self.rabbit.limit(vhost, QUORUM, 1_000_000_000).await;
     }
 
     async fn remove_the_binding(&self, dice: &mut Dice) {

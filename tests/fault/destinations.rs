@@ -191,6 +191,28 @@ async fn a_full_queue_is_asked_seldom_and_stops_nobody() {
     scene.judge().await;
 }
 
+/// RabbitMQ 3.10 to 3.13 do not tell the channels that they refused (issue 12206).
+#[tokio::test]
+async fn a_queue_whose_limit_is_taken_away_takes_rows_again() {
+    let scene = impatient().await;
+    scene.queues.quorum("full").await;
+    let rabbit = rabbit::shared().await;
+    rabbit.limit(&scene.vhost.name, "full", 1).await;
+    let drafts: Vec<Draft> = (0..200).map(|_| Draft::to("full")).collect();
+    let relay = scene.ready_relay().await;
+    // A queue that is filled at once takes some more before it refuses.
+    while nacks(&relay).await == 0 {
+        scene.write(&drafts).await;
+    }
+    scene.flows(Draft::to(QUEUE)).await;
+    rabbit.take_limit_away(&scene.vhost.name).await;
+    scene.drained().await;
+    relay.stop().await;
+    scene.collect("full").await;
+    assert_eq!(scene.quarantined().await, 0);
+    assert_eq!(scene.judge().await.duplicates, 0);
+}
+
 /// Publications that a queue refused so far.
 async fn metrics(relay: &Relay) -> String {
     let (code, page) = relay.get("/metrics").await.expect("a page");

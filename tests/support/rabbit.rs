@@ -140,13 +140,22 @@ impl Rabbit {
             .await;
     }
 
-    /// From now on the queues of a virtual host that hold so many messages refuse further ones.
-    /// A channel that was refused stays so, in RabbitMQ 3.10, if the limit is taken away and not raised.
-    pub async fn refuse_beyond(&self, vhost: &str, length: u32) {
+    /// From now on this queue refuses what goes beyond so many messages.
+    pub async fn limit(&self, vhost: &str, queue: &str, length: u32) {
+        let (vhost, pattern) = (binary(vhost), binary(&format!("^{queue}$")));
+        self.eval(&format!(
+            "rabbit_policy:set({vhost}, <<\"limit\">>, {pattern}, [{{<<\"max-length\">>, {length}}}, \
+             {{<<\"overflow\">>, <<\"reject-publish\">>}}], 0, <<\"queues\">>, <<\"test\">>)"
+        ))
+        .await;
+    }
+
+    /// Takes the limit away again. Channels that were refused are not told (RabbitMQ issue 12206);
+    /// they are if it is raised.
+    pub async fn take_limit_away(&self, vhost: &str) {
         let vhost = binary(vhost);
         self.eval(&format!(
-            "rabbit_policy:set({vhost}, <<\"full\">>, <<\".*\">>, [{{<<\"max-length\">>, {length}}}, \
-             {{<<\"overflow\">>, <<\"reject-publish\">>}}], 0, <<\"queues\">>, <<\"test\">>)"
+            "rabbit_policy:delete({vhost}, <<\"limit\">>, <<\"test\">>)"
         ))
         .await;
     }

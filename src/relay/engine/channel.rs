@@ -7,7 +7,8 @@ use tokio::sync::mpsc;
 use tokio::time::sleep;
 
 use super::event::{Event, Events};
-use crate::broker::{Channel, ChannelLost, LossCause};
+use super::renewal::{Renewal, Step};
+use crate::broker::{Channel, ChannelLost, LossCause, Outcome};
 use crate::message::{Publication, RowId};
 use crate::relay::rules::ChannelNo;
 use crate::runtime::{Clock, Moment};
@@ -25,8 +26,8 @@ impl Batch {
     }
 }
 
-/// Runs until the channel is lost, until it had nothing to do for `idle`, or until the engine has
-/// nothing more to publish. Tells whether any publication was judged.
+/// Runs until the channel is lost or has to be opened anew, until it had nothing to do for `idle`, or
+/// until the engine has nothing more to publish. Tells whether any publication was judged.
 pub(super) async fn publish<C: Channel>(
     no: ChannelNo,
     mut channel: C,
@@ -35,18 +36,31 @@ pub(super) async fn publish<C: Channel>(
     events: Events,
 ) -> bool {
     let (mut under_way, mut works) = (0, false);
+    let mut renewal = Renewal::opened(Clock.now());
     let mut lost = loop {
+        let now = Clock.now();
+        let (takes, again) = match renewal.step(under_way, now) {
+            Step::GoOn(again) => (true, again),
+            Step::Drain(again) => (false, again),
+            Step::End => {
+                hand_back(no, &mut batches, &events);
+                break ended("a queue refused on it; it is opened anew");
+            }
+        };
         tokio::select! {
             biased;
             judged = channel.judged() => match judged {
                 Ok(outcomes) => {
                     under_way -= outcomes.len();
                     works = true;
+                    if outcomes.iter().any(|(_, outcome)| matches!(outcome, Outcome::Nacked)) {
+                        renewal.refused();
+                    }
                     events.report(Event::Judged { no, outcomes });
                 }
                 Err(lost) => break lost,
             },
-            batch = batches.recv() => match batch {
+            batch = batches.recv(), if takes => match batch {
                 // This process stood still in between.
                 Some(batch) if Clock.now() >= batch.fence => {
                     let ids = batch.ids().collect();
@@ -58,7 +72,8 @@ pub(super) async fn publish<C: Channel>(
                 }
                 None => return works,
             },
-            () = sleep(idle), if under_way == 0 => break unused(),
+            () = sleep(idle), if under_way == 0 => break ended("it was not needed any more"),
+            () = sleep(now.until(again)), if again < Moment::NEVER => {}
         }
     };
     // What did not get out of the queue is as unknown as the rest, and comes after it.
@@ -70,10 +85,20 @@ pub(super) async fn publish<C: Channel>(
     works
 }
 
-fn unused() -> ChannelLost {
-    let reason = "it was not needed any more".to_owned();
+/// By our own will, with nothing under way.
+fn ended(reason: &str) -> ChannelLost {
+    let reason = reason.to_owned();
     ChannelLost {
         cause: LossCause::Connection { reason },
         unknown: Vec::new(),
+    }
+}
+
+/// What was not taken was not published.
+fn hand_back(no: ChannelNo, batches: &mut mpsc::UnboundedReceiver<Batch>, events: &Events) {
+    batches.close();
+    while let Ok(batch) = batches.try_recv() {
+        let ids = batch.ids().collect();
+        events.report(Event::Unsent { no, ids });
     }
 }

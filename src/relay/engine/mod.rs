@@ -23,6 +23,7 @@ mod pace;
 mod ration;
 mod reader;
 mod refusals;
+mod renewal;
 mod retry;
 mod rhythm;
 mod run;
