@@ -8,15 +8,22 @@ use tokio_postgres::Row;
 use tokio_postgres::types::{ToSql, Type};
 
 use super::connect::{connect, resolve};
-use super::ident::Outbox;
+use super::ident::{Outbox, quote_literal};
 use super::reader::within;
 use super::row::get;
+use super::schema::wake_channel;
 use super::session::{Session, SessionSettings, application_name};
 use super::store::PgStore;
 use crate::store::StoreError;
 
 /// How long a goodbye may take.
 const GOODBYE: Duration = Duration::from_secs(1);
+
+/// Wakes a relay that sleeps when the transaction commits: nothing is inserted that would.
+pub(super) fn wake(outbox: &Outbox) -> String {
+    let channel = wake_channel(outbox.schema(), outbox.relation());
+    format!("pg_catalog.pg_notify({}, '')", quote_literal(&channel))
+}
 
 /// Who acts, and why, as they say. The database adds the login and the address.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -4,7 +4,7 @@ use std::time::SystemTime;
 
 use tokio_postgres::types::Type;
 
-use super::operator::{Act, BATCH_BYTES, Batch, Operator, Parameter, digest};
+use super::operator::{Act, BATCH_BYTES, Batch, Operator, Parameter, digest, wake};
 use super::row::get;
 use crate::store::StoreError;
 
@@ -101,9 +101,10 @@ impl Operator {
                  'exchange', exchange, 'sent_at', was_sent_at), {digest}, $9 FROM again ORDER BY id) \
              SELECT (SELECT count(*) FROM again), \
                CASE WHEN (SELECT count(*) FROM chosen) < (SELECT count(*) FROM meant) \
-                 THEN (SELECT max(id) FROM chosen) ELSE (SELECT max(id) FROM page) END",
+                 THEN (SELECT max(id) FROM chosen) ELSE (SELECT max(id) FROM page) END, {wake}",
             relation = self.outbox.quoted(),
             audit = self.outbox.sibling("audit"),
+            wake = wake(&self.outbox),
             digest = digest("payload", &ty),
         );
         let mut parameters = sent.parameters();

@@ -2,7 +2,7 @@
 
 use tokio_postgres::types::Type;
 
-use super::super::operator::{Act, Batch, Operator, digest};
+use super::super::operator::{Act, Batch, Operator, digest, wake};
 use super::super::row::get;
 use super::{FITS, Parameters, Selection, next_batch, release};
 use crate::store::StoreError;
@@ -58,9 +58,10 @@ impl Operator {
                  'ordering_key', ordering_key, 'reason_class', reason_class, 'reason', reason, \
                  'created_at', created_at, 'quarantined_at', quarantined_at), {digest}, $12 \
                FROM gone ORDER BY id) \
-             SELECT (SELECT count(*) FROM gone), (SELECT max(id) FROM chosen)",
+             SELECT (SELECT count(*) FROM gone), (SELECT max(id) FROM chosen), {wake}",
             chosen = next_batch(&quarantine, "true"),
             release = release(&self.outbox, "gone"),
+            wake = wake(&self.outbox),
             digest = digest("payload", &ty),
         );
         let parameters = Parameters::of(selection);

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tokio_postgres::types::{ToSql, Type};
 
-use super::super::operator::{Act, Batch, Operator, digest};
+use super::super::operator::{Act, Batch, Operator, digest, wake};
 use super::super::row::get;
 use super::{FITS, Parameters, Selection, next_batch, release};
 use crate::store::StoreError;
@@ -165,10 +165,11 @@ impl Operator {
                  'quarantine_id', quarantine_id, 'reason_class', reason_class, 'reason', reason, \
                  'quarantined_at', quarantined_at), {old}, {changed}, $12 \
                FROM taken ORDER BY id) \
-             SELECT (SELECT count(*) FROM taken), (SELECT max(id) FROM chosen)",
+             SELECT (SELECT count(*) FROM taken), (SELECT max(id) FROM chosen), {wake}",
             chosen = next_batch(&quarantine, &condition),
             audit = self.outbox.sibling("audit"),
             release = release(&self.outbox, "taken"),
+            wake = wake(&self.outbox),
             old = digest("payload", ty),
         )
     }
