@@ -19,7 +19,9 @@ pub use amqp::{
     AmqpBroker, AmqpChannel, AmqpLink, Greeting, Receipt, Received, Returned, Subscription,
     Wanted as WantedQueue,
 };
-pub use outcome::{BrokerError, ChannelLost, Confirmed, LinkState, LossCause, Outcome};
+pub use outcome::{
+    BrokerError, ChannelLost, Confirmed, LinkState, LossCause, Outcome, TCP_CONNECT,
+};
 
 /// A place that can be connected to.
 pub trait Broker: Send + Sync + 'static {

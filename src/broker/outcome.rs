@@ -107,6 +107,9 @@ pub enum LinkState {
     Lost(String),
 }
 
+/// The step of [`BrokerError`] in which a host cannot be reached.
+pub const TCP_CONNECT: &str = "TCP connect";
+
 /// Why the broker cannot be used. The text is for people and never holds a secret.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]

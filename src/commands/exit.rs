@@ -2,6 +2,7 @@
 
 use std::process::ExitCode;
 
+use crate::broker::{BrokerError, TCP_CONNECT};
 use crate::config::{Faults, TargetError};
 use crate::store::error::StoreError;
 
@@ -60,6 +61,17 @@ impl From<&StoreError> for Exit {
     }
 }
 
+impl From<&BrokerError> for Exit {
+    fn from(error: &BrokerError) -> Self {
+        match error {
+            BrokerError::Timeout { .. } => Self::Unreachable,
+            BrokerError::Failed { step, .. } if *step == TCP_CONNECT => Self::Unreachable,
+            BrokerError::Failed { .. } => Self::Failed,
+            BrokerError::Misfit { .. } | BrokerError::Settings { .. } => Self::Configuration,
+        }
+    }
+}
+
 impl From<&Faults> for Exit {
     fn from(_: &Faults) -> Self {
         Self::Configuration
@@ -76,7 +88,8 @@ impl From<&anyhow::Error> for Exit {
             if cause.is::<Misuse>() {
                 return Some(Self::Usage);
             }
-            cause.downcast_ref::<StoreError>().map(Self::from)
+            let broker = cause.downcast_ref::<BrokerError>().map(Self::from);
+            broker.or_else(|| cause.downcast_ref::<StoreError>().map(Self::from))
         });
         own.unwrap_or(Self::Failed)
     }

@@ -5,6 +5,7 @@ use serde_json::Value;
 use tokio_postgres::Client;
 
 use crate::outbox::until;
+use crate::support::ports::Port;
 use crate::support::postgres::database;
 use crate::support::rabbit::{Rabbit, vhost};
 use crate::support::relay::{Relay, Settings, run};
@@ -35,6 +36,9 @@ async fn relay_and_bare_publisher_are_measured_side_by_side() {
         "2",
         "--keys",
         "20",
+        // What the application may use says nothing about the scratch queue.
+        "--set",
+        "relay.allowed_exchanges=[\"orders\"]",
     ];
     let (status, lines) = run(&settings, &arguments).await;
     let text = lines.join("\n");
@@ -95,4 +99,26 @@ async fn an_interrupted_bench_removes_what_it_made() {
     assert!(schema_is_gone(&admin).await);
     let queues = rabbit.ctl(&["--quiet", "list_queues", "name"]).await;
     assert!(!queues.contains("outbox-relay.bench"), "{queues}");
+}
+
+#[tokio::test]
+async fn a_server_that_is_away_is_told_and_nothing_is_said_of_leftovers() {
+    let database = database().await;
+    let nobody = Port::take();
+    let away = |scheme: &str| format!("{scheme}://guest:guest@127.0.0.1:{}/x", nobody.number());
+    for settings in [
+        Settings::new(&database.url, &away("amqp")),
+        Settings::new(&away("postgres"), &vhost().await.url),
+    ] {
+        let (status, lines) = run(&settings, &["bench"]).await;
+        let said = lines.join("\n");
+        assert_eq!(status.code(), Some(75), "{said}");
+        assert!(
+            said.contains("127.0.0.1") && !said.contains("left behind"),
+            "{said}"
+        );
+    }
+    let settings = Settings::new(&database.url, &vhost().await.url);
+    let (status, lines) = run(&settings, &["bench", "--for", "0s"]).await;
+    assert_eq!(status.code(), Some(2), "{lines:?}");
 }

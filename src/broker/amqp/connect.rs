@@ -24,7 +24,7 @@ use super::misfit::{self, Trouble};
 use super::readable::{self, Readable};
 use super::socket::{self, ShutOnDrop};
 use super::{tls, whole_seconds};
-use crate::broker::BrokerError;
+use crate::broker::{BrokerError, TCP_CONNECT};
 use crate::config::{BrokerEndpoint, BrokerTls, Login};
 
 /// What we ask for: RabbitMQ's own default. Content headers must fit in one frame, and lapin
@@ -51,9 +51,9 @@ pub(super) struct Connected {
 pub(super) async fn connect(endpoint: &BrokerEndpoint) -> Result<Connected, BrokerError> {
     let steps = Steps::towards(endpoint);
     let open = socket::open(&endpoint.host, endpoint.port, endpoint.heartbeat);
-    let tcp = steps.take("TCP connect", open).await?;
+    let tcp = steps.take(TCP_CONNECT, open).await?;
     // From here on every way out shuts the socket, and with it lapin's thread.
-    let socket = ShutOnDrop::of(&tcp).map_err(|error| steps.failed("TCP connect", error.into()))?;
+    let socket = ShutOnDrop::of(&tcp).map_err(|error| steps.failed(TCP_CONNECT, error.into()))?;
     let plain = AsyncTcpStream::Plain(tcp.compat());
     let stream = match &endpoint.tls {
         Some(tls) => steps.take("TLS handshake", encrypt(plain, tls)).await?,

@@ -16,7 +16,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::connect::{Steps, Stream, encrypt};
 use super::socket;
-use crate::broker::BrokerError;
+use crate::broker::{BrokerError, TCP_CONNECT};
 use crate::config::BrokerEndpoint;
 
 /// AMQP 0-9-1 §4.2.2.
@@ -46,7 +46,7 @@ pub struct Greeting {
 pub(super) async fn greet(endpoint: &BrokerEndpoint) -> Result<Greeting, BrokerError> {
     let steps = Steps::towards(endpoint);
     let open = socket::open(&endpoint.host, endpoint.port, endpoint.heartbeat);
-    let tcp = steps.take("TCP connect", open).await?;
+    let tcp = steps.take(TCP_CONNECT, open).await?;
     let plain = AsyncTcpStream::Plain(tcp.compat());
     let stream = match &endpoint.tls {
         Some(tls) => steps.take("TLS handshake", encrypt(plain, tls)).await?,

@@ -18,7 +18,7 @@ use clap::Args;
 
 use super::exit::Exit;
 use super::servers;
-use crate::config::{Config, parse_duration};
+use crate::config::{Config, RelaySection, parse_duration};
 use report::Report;
 use stage::{Made, Stage};
 
@@ -45,7 +45,7 @@ pub struct Arguments {
     #[arg(long, default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     rate: u32,
     /// How long to write at that rate
-    #[arg(long = "for", value_name = "DURATION", default_value = "10s", value_parser = parse_duration)]
+    #[arg(long = "for", value_name = "DURATION", default_value = "10s", value_parser = a_while)]
     span: Duration,
     /// Sessions that write at that rate together
     #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=64))]
@@ -86,6 +86,7 @@ pub async fn run(
         )?;
         return Ok(Exit::Usage);
     }
+    let config = &for_scratch(config);
     let store = servers::store(config)?;
     let made = Made::names(&store)?;
     writeln!(
@@ -102,11 +103,21 @@ pub async fn run(
         }
     };
     // Dropping the measurement has ended its relays and writers.
-    made.remove(config).await?;
+    let removed = made.remove(config).await;
     match measured {
-        None => bail!("interrupted; what was made is removed"),
-        Some(report) => {
-            let report = report?;
+        None => {
+            removed?;
+            bail!("interrupted; what was made is removed")
+        }
+        Some(Err(error)) => {
+            // What failed first comes last, where it is looked for.
+            if let Err(left) = removed {
+                writeln!(err, "bench: {left:#}")?;
+            }
+            Err(error)
+        }
+        Some(Ok(report)) => {
+            removed?;
             let text = if arguments.json {
                 report.json()?
             } else {
@@ -116,6 +127,22 @@ pub async fn run(
             Ok(Exit::Done)
         }
     }
+}
+
+/// What is measured goes through the default exchange, whatever the application may use.
+fn for_scratch(config: &Config) -> Config {
+    let mut config = config.clone();
+    config.relay.allowed_exchanges = RelaySection::default().allowed_exchanges;
+    config
+}
+
+/// Long enough for a rate.
+fn a_while(text: &str) -> Result<Duration, String> {
+    let span = parse_duration(text)?;
+    if span < Duration::from_secs(1) {
+        return Err("must be a second at least: 1s".to_owned());
+    }
+    Ok(span)
 }
 
 async fn measure(
@@ -162,8 +189,11 @@ fn elsewhere(config: &Config) -> anyhow::Result<Option<String>> {
 async fn interrupted() -> std::io::Result<()> {
     use tokio::signal::unix::{SignalKind, signal};
     let mut terminate = signal(SignalKind::terminate())?;
+    // The terminal was closed.
+    let mut hang_up = signal(SignalKind::hangup())?;
     tokio::select! {
         pressed = tokio::signal::ctrl_c() => pressed,
         _ = terminate.recv() => Ok(()),
+        _ = hang_up.recv() => Ok(()),
     }
 }

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, bail};
@@ -32,6 +33,8 @@ pub(super) struct Made {
     pub(super) outbox: Outbox,
     pub(super) queue: String,
     store: PgStore,
+    /// Something may have been made by now.
+    begun: AtomicBool,
 }
 
 impl Made {
@@ -43,11 +46,15 @@ impl Made {
             outbox: Outbox::new(format!("outbox_relay_bench_{unique}"), "message")?,
             queue: format!("outbox-relay.bench.{unique}"),
             store: store.clone(),
+            begun: AtomicBool::new(false),
         })
     }
 
-    /// Removes schema and queue over new connections.
+    /// Removes schema and queue over new connections, if they may be there.
     pub(super) async fn remove(&self, config: &Config) -> anyhow::Result<()> {
+        if !self.begun.load(Ordering::Relaxed) {
+            return Ok(());
+        }
         let schema = async {
             let dropped = Scratch::drop_schema(&self.store, &self.outbox).await;
             dropped.with_context(|| format!("schema {} is left behind", self.outbox.schema()))
@@ -117,10 +124,12 @@ impl<'a> Stage<'a> {
     ) -> anyhow::Result<Self> {
         let link = servers::broker(config.broker_target()).connect().await;
         let link = link.context("cannot reach the broker")?;
+        let scratch = Scratch::open(&made.store, made.outbox.clone()).await?;
+        made.begun.store(true, Ordering::Relaxed);
         let queue = &made.queue;
         link.declare_scratch_queue(queue, !arguments.classic)
             .await?;
-        let scratch = Scratch::make(&made.store, made.outbox.clone()).await?;
+        scratch.make().await?;
         let settings = run::settings(config, &config.broker_target(), made.store.token);
         let rules = Rules {
             frame_max: link.frame_max(),

@@ -37,18 +37,27 @@ pub struct Shape<'a> {
 }
 
 impl Scratch {
-    /// Makes the outbox in a schema of its own, which must not exist.
+    /// Opens a session for an outbox of that name, and makes nothing yet.
     ///
     /// # Errors
-    /// [`MigrateError`], for instance if the login may not create schemas.
-    pub async fn make(store: &PgStore, outbox: Outbox) -> Result<Self, MigrateError> {
+    /// [`StoreError`] as ever.
+    pub async fn open(store: &PgStore, outbox: Outbox) -> Result<Self, StoreError> {
         let store = PgStore {
             outbox,
             ..store.clone()
         };
         let session = store.session("bench").await?;
-        schema::migrate(&session, &store.outbox, Wanted::default(), &mut |_| {}).await?;
         Ok(Self { store, session })
+    }
+
+    /// Makes the outbox in a schema of its own, which must not exist.
+    ///
+    /// # Errors
+    /// [`MigrateError`], for instance if the login may not create schemas.
+    pub async fn make(&self) -> Result<(), MigrateError> {
+        let Self { store, session } = self;
+        schema::migrate(session, &store.outbox, Wanted::default(), &mut |_| {}).await?;
+        Ok(())
     }
 
     /// Empties the outbox and fills it with so many pending rows.
