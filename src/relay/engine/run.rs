@@ -147,7 +147,7 @@ impl Engine {
                 self.outlets.settlements.due(),
                 deadline,
             ];
-            let wakes = others.into_iter().chain([self.flow.wake_at()]).flatten();
+            let wakes = others.into_iter().chain([self.flow.wake_at(now)]).flatten();
             let wake = wakes.min().unwrap_or(Moment::NEVER).min(now + HEARTBEAT);
             tokio::select! {
                 biased;

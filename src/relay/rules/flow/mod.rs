@@ -5,6 +5,7 @@
 //! `now` where they need it. The shell around it (`relay::engine`) does what it is told.
 
 mod apart;
+mod dues;
 mod fault;
 mod judge;
 mod own;
@@ -23,6 +24,7 @@ pub use successors::BEHIND_QUARANTINED;
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use self::dues::Dues;
 use super::channels::Channels;
 use super::coverage::Coverage;
 use super::gate::Gates;
@@ -142,7 +144,7 @@ pub struct Flow {
     sweep_began: Option<Moment>,
     next_sweep: Moment,
     /// When a row that is waiting in the table falls due, as far as this relay has set it.
-    due_hint: Option<Moment>,
+    dues: Dues,
     can_read: bool,
     can_settle: bool,
     /// Decided rows that were tried and cannot be written down for now, and their partitions.
@@ -203,7 +205,7 @@ impl Flow {
             barren: false,
             sweep_began: None,
             next_sweep: Moment::ORIGIN,
-            due_hint: None,
+            dues: Dues::default(),
             can_read: false,
             can_settle: false,
             stuck: 0,
@@ -351,9 +353,10 @@ impl Flow {
 
     /// When to ask for decisions again although nothing has happened.
     #[must_use]
-    pub fn wake_at(&self) -> Option<Moment> {
-        let read = self.read_due();
-        [read, self.due_hint].into_iter().flatten().min()
+    pub fn wake_at(&self, now: Moment) -> Option<Moment> {
+        // What fell due before has been seen to: a look begins soon, or one under way was told.
+        let due = self.dues.next_after(now);
+        [self.read_due(), due].into_iter().flatten().min()
     }
 
     /// For a failed simulation.

@@ -1,5 +1,7 @@
 //! Deciding what to read, and when.
 
+use std::time::Duration;
+
 use super::super::{PartitionSet, ReadRequest, Wanted};
 use super::Flow;
 use crate::message::RowId;
@@ -20,6 +22,9 @@ const SWEEP_SHARE: u32 = 20;
 /// So many poll intervals without a read make a snapshot stale: what was committed since is
 /// walked over by id, in bounded steps, rather than read at once as news.
 const STALE_AFTER: u32 = 10;
+
+/// What is decided is written down within such a time, or polls find it.
+const LATE: Duration = Duration::from_secs(1);
 
 /// Work for the reading connection.
 #[derive(Debug, PartialEq, Eq)]
@@ -66,7 +71,7 @@ impl Flow {
     /// The rest that the reader is taking is to end: there is something to do.
     #[must_use]
     pub fn wants_reader(&self, now: Moment) -> bool {
-        let due = self.due_hint.is_some_and(|due| due <= now);
+        let due = self.dues.next().is_some_and(|due| due <= now);
         let work = due || self.draining || !self.to_fetch.is_empty() || self.coverage.walking();
         self.reading.is_some() && work
     }
@@ -102,12 +107,12 @@ impl Flow {
             0
         };
         let rest = (self.quiet && !self.coverage.walking()).then(|| {
-            let due = self.due_hint.map(|due| now.until(due));
+            let due = self.dues.next().map(|due| now.until(due));
             due.map_or(self.limits.poll_interval, |due| {
                 due.min(self.limits.poll_interval)
             })
         });
-        self.due_hint = None;
+        self.dues.looked(now);
         self.reads += 1;
         self.reading = Some(self.reads);
         let owned: &PartitionSet = &self.owned;
@@ -148,7 +153,11 @@ impl Flow {
 
     /// A row falls due then: no read rests beyond it.
     pub(super) fn expect_due(&mut self, at: Moment) {
-        self.due_hint = Some(self.due_hint.map_or(at, |hint| hint.min(at)));
+        self.dues.expect(at);
+        // The database counts from when it was written down, which may have been later.
+        if self.limits.poll_interval > LATE {
+            self.dues.expect(at + LATE);
+        }
     }
 
     /// Bodies on their way when the reading connection was lost are asked for again.
