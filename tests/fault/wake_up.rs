@@ -13,8 +13,8 @@ use tokio_postgres::Client;
 
 use crate::soak;
 use crate::support::postgres::connect;
-use crate::support::relay::Relay;
-use crate::support::scene::{QUEUE, Scene};
+use crate::support::relay::{Relay, Settings, run};
+use crate::support::scene::{Draft, QUEUE, Scene};
 
 /// The longest that can be set: nothing is sent because of a poll.
 const POLL: &str = "10m";
@@ -98,6 +98,22 @@ async fn kill_a_listener(scene: &Scene, dice: &mut Dice) {
         .await;
 }
 
+/// Locks at the gate that readers hold: a sleeper holds one.
+const HELD: &str = "pg_locks JOIN pg_stat_activity USING (pid)
+     WHERE locktype = 'advisory' AND granted AND application_name LIKE 'outbox-relay/reader/%'
+     AND datname = current_database()";
+
+/// Do so many sleep, one of them as the keeper?
+fn sleepers(count: u32) -> String {
+    format!("SELECT count(*) = {count} FROM {HELD}")
+}
+
+/// Which process keeps the gate?
+async fn keeper(scene: &Scene) -> String {
+    let sql = format!("SELECT application_name FROM {HELD} AND mode = 'ExclusiveLock'");
+    scene.ask(&sql).await
+}
+
 /// Does a relay sleep at the gate?
 async fn asleep(scene: &Scene) -> bool {
     let key = wake_key("outbox", "message");
@@ -160,6 +176,88 @@ async fn hunt(relays: usize, writers: usize, rounds: usize) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn what_an_operator_sends_again_is_not_slept_through() {
+    let mut scene = Scene::new().await;
+    scene.set("RELAY__POLL_INTERVAL", POLL);
+    let relay = scene.ready_relay().await;
+    let sent = scene.write(&[Draft::to(QUEUE)]).await;
+    scene.sent(sent[0]).await;
+    let unfit = "INSERT INTO outbox.message (routing_key, payload) VALUES (repeat('r', 256), '{}')";
+    scene.run(unfit).await;
+    let entry = "SELECT EXISTS (SELECT FROM outbox.quarantine)";
+    scene.until(entry).await;
+    for (act, done) in [
+        (
+            &["resend", "--since", "1h"][..],
+            "SELECT NOT EXISTS (SELECT FROM outbox.message WHERE sent_at IS NULL)",
+        ),
+        // It comes back as a new entry.
+        (
+            &["quarantine", "replay"][..],
+            "SELECT EXISTS (SELECT FROM outbox.quarantine WHERE quarantine_id > 1)",
+        ),
+    ] {
+        while !asleep(&scene).await {
+            // The database is asked: nobody signals that he sleeps.
+            sleep(Duration::from_millis(20)).await;
+        }
+        let settings = Settings::new(&scene.database, &scene.vhost.url);
+        let arguments = [act, &["--by", "a test", "--reason", "again"]].concat();
+        let (status, output) = run(&settings, &arguments).await;
+        assert!(status.success(), "{}", output.join("\n"));
+        timeout(WOKEN, scene.until(done)).await.expect(act[0]);
+    }
+    relay.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rows_that_wait_are_tried_again_in_their_time_however_seldom_is_polled() {
+    let mut scene = Scene::new().await;
+    scene.set("RELAY__POLL_INTERVAL", POLL);
+    scene.set("RETRY__MAX_DELAY", "2s");
+    let relay = scene.ready_relay().await;
+    let drafts = [1, 2, 3].map(|no| Draft::to(&format!("late {no}")));
+    scene.write(&drafts).await;
+    let tried = "SELECT count(*) = 3 FROM outbox.message WHERE attempts > 1 OR last_error <> ''";
+    timeout(WOKEN, scene.until(tried)).await.expect("tried");
+    for no in 1..=3 {
+        scene.queues.quorum(&format!("late {no}")).await;
+    }
+    timeout(WOKEN, scene.drained()).await.expect("sent");
+    relay.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_sleeps_beside_a_relay_that_is_killed_is_woken_by_the_next_rows() {
+    let mut scene = Scene::new().await;
+    scene.set("RELAY__POLL_INTERVAL", POLL);
+    // Nobody takes over meanwhile: what is sent is the survivor's own.
+    scene.set("RELAY__LEASE", "10m");
+    let mut relays = [scene.relay(), scene.relay()];
+    for relay in &relays {
+        relay.ready().await;
+    }
+    scene
+        .until("SELECT count(*) = 2 AND min(partitions) > 100 FROM (SELECT count(*) AS partitions FROM outbox.lease GROUP BY owner) AS each")
+        .await;
+    scene.until(&sleepers(2)).await;
+    let keeper = keeper(&scene).await;
+    let is_keeper = |relay: &&mut Relay| keeper.ends_with(&relay.pid().to_string());
+    let killed = relays.iter_mut().find(is_keeper);
+    killed
+        .unwrap_or_else(|| panic!("none of ours: {keeper}"))
+        .kill();
+    scene.until(&sleepers(1)).await;
+    for key in 0..20 {
+        scene
+            .write(&[Draft::to(QUEUE).of(format!("key {key}"))])
+            .await;
+    }
+    let some = "SELECT EXISTS (SELECT FROM outbox.message WHERE sent_at IS NOT NULL)";
+    timeout(WOKEN, scene.until(some)).await.expect("in time");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn no_commit_is_slept_through_by_one_relay() {
     for writers in [1, 3, 12] {
         hunt(1, writers, soak(30, 1000)).await;
@@ -179,7 +277,7 @@ async fn a_row_written_while_no_listener_lives_is_found_on_the_way_back() {
     let mut scene = Scene::new().await;
     scene.set("RELAY__POLL_INTERVAL", POLL);
     let relay = scene.ready_relay().await;
-    scene.flows(crate::support::scene::Draft::to(QUEUE)).await;
+    scene.flows(Draft::to(QUEUE)).await;
     let gap = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity
              WHERE datname = current_database() AND application_name LIKE 'outbox-relay/reader/%';
          INSERT INTO outbox.message (routing_key, payload) VALUES ('q', '{}')";

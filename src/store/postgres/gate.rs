@@ -10,7 +10,8 @@
 //! With several relays one is the keeper of the lock. The others may sleep beside it, holding a
 //! second lock shared that shows it. A keeper that gave up the first lock looks at the second, and
 //! notifies if somebody sleeps there; who means to sleep there takes the second before it looks at
-//! the first. So one of the two sees the other, however late a notification is heard.
+//! the first. So one of the two sees the other, however late a notification is heard. A keeper that
+//! was killed notifies nobody: who sleeps beside looks now and then whether the first lock is free.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -41,6 +42,9 @@ const PAUSES: [Duration; 6] = [
 const LONGEST_PAUSE: Duration = Duration::from_millis(250);
 
 const DEADLINE: Duration = Duration::from_secs(10);
+
+/// How often who sleeps beside looks whether there still is a keeper.
+const LOOK_AFTER: Duration = Duration::from_secs(5);
 
 /// How near to sleep this relay is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -171,12 +175,16 @@ impl Gate {
         longest: Duration,
         nudge: &Arc<Notify>,
     ) -> Result<(), StoreError> {
+        let beside = self.sleepiness == Sleepiness::Beside;
+        let looks = beside && longest > LOOK_AFTER;
+        let longest = if looks { LOOK_AFTER } else { longest };
         tokio::select! {
-            () = tokio::time::sleep(longest) => {}
-            () = nudge.notified() => if self.sleepiness == Sleepiness::Beside {
-                // What the relay is woken for may be the keeper's end.
-                self.leave(session).await?;
-                self.sleepiness = Sleepiness::Awake(PAUSES.len());
+            () = tokio::time::sleep(longest) => if looks {
+                self.lie_down_anew(session).await?;
+            },
+            // What the relay is woken for may be the keeper's end.
+            () = nudge.notified() => if beside {
+                self.lie_down_anew(session).await?;
             },
             Some(_) = session.notifications.recv() => {
                 while session.notifications.try_recv().is_ok() {}
@@ -184,6 +192,13 @@ impl Gate {
             }
             end = ended(&mut session.closed) => return Err(end),
         }
+        Ok(())
+    }
+
+    /// After one more look.
+    async fn lie_down_anew(&mut self, session: &Session) -> Result<(), StoreError> {
+        self.leave(session).await?;
+        self.sleepiness = Sleepiness::Awake(PAUSES.len());
         Ok(())
     }
 
