@@ -2,17 +2,17 @@
 -- commit by PREPARE TRANSACTION, which PostgreSQL refuses after NOTIFY.
 
 DO {{tag}}
-BEGIN
-    IF EXISTS (
-        SELECT FROM pg_catalog.pg_attrdef d
+DECLARE
+    gate text := (
+        SELECT pg_catalog.pg_get_expr(d.adbin, d.adrelid) FROM pg_catalog.pg_attrdef d
         JOIN pg_catalog.pg_attribute a ON a.attrelid = d.adrelid AND a.attnum = d.adnum
         WHERE a.attrelid = {{message_literal}}::pg_catalog.regclass AND a.attname = 'xid'
-          AND pg_catalog.strpos(pg_catalog.pg_get_expr(d.adbin, d.adrelid), 'pg_notify') > 0
-    ) THEN
+    );
+BEGIN
+    IF gate IS NULL OR pg_catalog.strpos(gate, 'pg_notify') > 0 THEN
         ALTER TABLE {{message}} ALTER COLUMN xid SET DEFAULT pg_catalog.pg_current_xact_id();
+        COMMENT ON COLUMN {{message}}.xid IS
+            'Transaction that made the row pending: lets the relay read what has become visible since its last read.';
     END IF;
 END
 {{tag}};
-
-COMMENT ON COLUMN {{message}}.xid IS
-    'Transaction that made the row pending: lets the relay read what has become visible since its last read.';

@@ -12,6 +12,7 @@ BEGIN
         JOIN pg_catalog.pg_namespace n ON n.oid = p.pronamespace
         WHERE t.tgrelid = {{message_literal}}::pg_catalog.regclass AND NOT t.tgisinternal
           AND n.nspname = {{schema_literal}} AND p.proname = 'wake'
+          AND pg_catalog.strpos(pg_catalog.pg_get_triggerdef(t.oid), 'pg_try_advisory_xact_lock_shared') > 0
     LOOP
         EXECUTE 'DROP TRIGGER ' || pg_catalog.quote_ident(trigger_name) || ' ON ' || {{message_literal}};
     END LOOP;

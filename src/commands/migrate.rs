@@ -151,6 +151,7 @@ fn printed(args: &MigrateArgs, outbox: Outbox) -> String {
         outbox,
         payload: args.payload.unwrap_or_default(),
         wake: args.wake.unwrap_or_default(),
+        keeps_polling: args.wake.is_none(),
     })
 }
 

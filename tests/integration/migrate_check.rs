@@ -9,7 +9,7 @@ use crate::outbox::{check, number, outbox, plain, run};
 const WRITE: &str = "INSERT INTO outbox.message (routing_key, payload) VALUES ('q', '{}')";
 
 /// How to break an outbox, and what `--check` then says.
-const REPAIRABLE: [(&str, &str); 17] = [
+const REPAIRABLE: [(&str, &str); 18] = [
     (
         "DROP INDEX outbox.message_pending",
         "index message_pending on outbox.message: missing",
@@ -74,10 +74,15 @@ const REPAIRABLE: [(&str, &str); 17] = [
         "wake-up gate in the default of xid of outbox.message: made for other names",
     ),
     (
+        "ALTER TABLE outbox.message ALTER COLUMN xid DROP DEFAULT",
+        "wake-up gate in the default of xid of outbox.message: missing",
+    ),
+    (
         "CREATE FUNCTION outbox.wake() RETURNS trigger LANGUAGE plpgsql AS \
          'BEGIN NOTIFY outbox_wake_79e34b483b590cda; RETURN NULL; END'; \
-         CREATE TRIGGER \"Outbox wake\" AFTER INSERT ON outbox.message EXECUTE FUNCTION outbox.wake()",
-        "trigger Outbox wake on outbox.message: the gate in the default of xid has taken its place",
+         CREATE TRIGGER \"Outbox wake\" AFTER INSERT ON outbox.message \
+         WHEN (NOT pg_try_advisory_xact_lock_shared(8)) EXECUTE FUNCTION outbox.wake()",
+        "trigger Outbox wake on outbox.message: what wakes the relay is the default of xid now",
     ),
 ];
 

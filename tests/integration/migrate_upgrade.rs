@@ -1,6 +1,8 @@
 //! `outbox-relay migrate` on an outbox that version 8 made: what woke a relay was a trigger.
 
 use outbox_relay::commands::exit::Exit;
+use outbox_relay::commands::migrate::MigrateArgs;
+use outbox_relay::store::postgres::schema::Wake;
 
 use crate::outbox::{GATES, check, number, outbox, plain, run};
 
@@ -42,17 +44,56 @@ async fn a_choice_of_polling_stays() {
     assert_eq!(number(&client, GATES).await, 0);
 }
 
+/// A script cannot look before it is made: it looks when it runs.
+#[tokio::test]
+async fn a_script_keeps_a_choice_of_polling_and_asks_for_nothing_else() {
+    let polling = format!("{VERSION_8}; DROP TRIGGER outbox_wake ON outbox.message");
+    for (before, wake, gates) in [
+        (polling.as_str(), None, 0),
+        (polling.as_str(), Some(Wake::Notify), 1),
+        (VERSION_8, None, 1),
+        (VERSION_8, Some(Wake::None), 0),
+    ] {
+        let (database, client) = outbox().await;
+        client.batch_execute(before).await.expect("version 8");
+        let print = || {
+            run(MigrateArgs {
+                print: true,
+                wake,
+                ..MigrateArgs::default()
+            })
+        };
+        for _ in 0..2 {
+            let script = print().await.out;
+            client.batch_execute(&script).await.expect("it runs");
+            assert_eq!(number(&client, GATES).await, gates, "{before} {wake:?}");
+        }
+        assert_eq!(number(&client, TRIGGERS).await, 0);
+        let said = run(check(&database)).await;
+        assert_eq!(said.exit, Exit::Done, "{said:?}");
+        // A choice that version 9 wrote down is kept as well.
+        let script = run(MigrateArgs {
+            print: true,
+            ..MigrateArgs::default()
+        });
+        let script = script.await.out;
+        client.batch_execute(&script).await.expect("it runs");
+        assert_eq!(number(&client, GATES).await, gates, "{before} {wake:?}");
+    }
+}
+
 #[tokio::test]
 async fn the_function_stays_where_another_trigger_calls_it() {
     let (database, client) = outbox().await;
     let another = format!(
         "{VERSION_8}; CREATE TABLE other (id int); \
-         CREATE TRIGGER other AFTER INSERT ON other EXECUTE FUNCTION outbox.wake()"
+         CREATE TRIGGER other AFTER INSERT ON other EXECUTE FUNCTION outbox.wake(); \
+         CREATE TRIGGER own AFTER UPDATE ON outbox.message EXECUTE FUNCTION outbox.wake()"
     );
     client.batch_execute(&another).await.expect("version 8");
     let said = run(plain(&database)).await;
     assert_eq!(said.exit, Exit::Done, "{said:?}");
-    for (what, expected) in [(GATES, 1), (TRIGGERS, 0), (FUNCTIONS, 1)] {
+    for (what, expected) in [(GATES, 1), (TRIGGERS, 1), (FUNCTIONS, 1)] {
         assert_eq!(number(&client, what).await, expected, "{what}");
     }
     let write = "INSERT INTO other VALUES (1)";

@@ -112,8 +112,8 @@ pub(super) fn wake(
     let channel = wake_channel(outbox.schema(), outbox.relation());
     let by = match Gate::of(outbox, catalog) {
         Gate::Default => "the default of xid",
-        Gate::OtherNames | Gate::Missing if !catalog.wake_triggers.is_empty() => "a trigger",
-        Gate::OtherNames | Gate::Missing => {
+        Gate::Trigger => "a trigger",
+        Gate::OtherNames | Gate::Missing | Gate::NoDefault => {
             let poll = config.relay.poll_interval.as_millis();
             let found = format!(
                 "no gate: rows are found by polling every {poll} ms; advisory lock {key}, channel {channel}"

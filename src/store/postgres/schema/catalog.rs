@@ -34,7 +34,7 @@ pub struct Catalog {
     /// The functions looked for, as far as the schema has them.
     pub functions: Vec<Function>,
     /// Triggers on the outbox that call `wake`, by which versions up to 8 woke a relay.
-    pub wake_triggers: Vec<String>,
+    pub wake_triggers: Vec<Trigger>,
     /// How many numbers a session draws from the identity of `id` at once.
     pub identity_cache: Option<i64>,
     /// Rows of `lease`; `None` if we may not look.
@@ -97,6 +97,17 @@ pub struct Function {
     pub source: String,
     /// SECURITY INVOKER with the fixed search path.
     pub is_safe: bool,
+}
+
+/// A trigger.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Trigger {
+    /// Its name, unquoted.
+    pub name: String,
+    /// It fires in ordinary sessions.
+    pub enabled: bool,
+    /// `pg_get_triggerdef`.
+    pub definition: String,
 }
 
 impl Catalog {
@@ -172,13 +183,14 @@ const OWNERS_LIVE: &str = "\
     WHERE n.nspname = $1 AND k.confdeltype = 'n' AND k.convalidated";
 
 const WAKE_TRIGGERS: &str = "\
-    SELECT t.tgname::text \
+    SELECT t.tgname::text, t.tgenabled IN ('O', 'A'), pg_catalog.pg_get_triggerdef(t.oid) \
     FROM pg_catalog.pg_trigger t \
     JOIN pg_catalog.pg_class c ON c.oid = t.tgrelid \
     JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace \
     JOIN pg_catalog.pg_proc p ON p.oid = t.tgfoid \
     WHERE n.nspname = $1 AND c.relname = $2 AND NOT t.tgisinternal \
-      AND p.pronamespace = n.oid AND p.proname = 'wake'";
+      AND p.pronamespace = n.oid AND p.proname = 'wake' \
+      AND pg_catalog.strpos(pg_catalog.pg_get_triggerdef(t.oid), 'pg_try_advisory_xact_lock_shared') > 0";
 
 const IDENTITY_CACHE: &str = "\
     SELECT s.seqcache FROM pg_catalog.pg_sequence s \
@@ -288,10 +300,17 @@ impl Look<'_> {
             .collect()
     }
 
-    async fn wake_triggers(&self) -> Result<Vec<String>, StoreError> {
+    async fn wake_triggers(&self) -> Result<Vec<Trigger>, StoreError> {
         let relation = self.outbox.relation();
         let rows = self.rows(WAKE_TRIGGERS, &[(&relation, Type::NAME)]).await?;
-        rows.iter().map(|row| get(row, 0)).collect()
+        let read = |row: &Row| {
+            Ok(Trigger {
+                name: get(row, 0)?,
+                enabled: get(row, 1)?,
+                definition: get(row, 2)?,
+            })
+        };
+        rows.iter().map(read).collect()
     }
 
     async fn identity_cache(&self) -> Result<Option<i64>, StoreError> {

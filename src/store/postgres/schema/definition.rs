@@ -92,6 +92,9 @@ pub struct Definition {
     pub payload: Payload,
     /// With or without the wake-up gate.
     pub wake: Wake,
+    /// An outbox that polls goes on to, whatever `wake` says: in a script that nobody asked for either,
+    /// and which cannot look beforehand.
+    pub keeps_polling: bool,
 }
 
 #[cfg(test)]

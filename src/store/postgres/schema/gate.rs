@@ -3,7 +3,7 @@
 //! The gate is part of the default of `xid` (`migrations/0009_wake_gate.sql`): a row that is written
 //! tries the lock that a sleeping relay holds, and notifies if it does not get it.
 
-use super::catalog::Catalog;
+use super::catalog::{Catalog, Trigger};
 use super::definition::{Definition, Wake};
 use super::migration::{self, WAKE_TRIGGER};
 use super::pending::{Pending, Remedy};
@@ -15,38 +15,48 @@ use crate::store::postgres::ident::Outbox;
 pub enum Gate {
     /// The default of `xid`.
     Default,
+    /// The trigger of versions up to 8.
+    Trigger,
     /// The default of `xid`, but by the lock of another outbox: the table or its schema had another
     /// name when it was made. Wakes nobody.
     OtherNames,
     /// Nothing: rows are found by polling.
     Missing,
+    /// Nothing, and `xid` has no default at all.
+    NoDefault,
 }
 
 impl Gate {
     /// What `found` shows of this outbox.
     #[must_use]
     pub fn of(outbox: &Outbox, found: &Catalog) -> Self {
-        let column = found.message.as_ref().and_then(|it| it.columns.get("xid"));
-        let default = column.and_then(|xid| xid.default.as_deref());
         let key = wake_key(outbox.schema(), outbox.relation()).to_string();
         let channel = wake_channel(outbox.schema(), outbox.relation());
-        match default {
+        match default(found) {
             Some(default) if default.contains(&key) && default.contains(&channel) => Self::Default,
+            _ if found.wake_triggers.iter().any(|one| works(one, &key)) => Self::Trigger,
             Some(default) if default.contains("pg_notify(") => Self::OtherNames,
-            _ => Self::Missing,
+            Some(_) => Self::Missing,
+            None => Self::NoDefault,
         }
     }
 }
 
+fn default(found: &Catalog) -> Option<&str> {
+    let xid = found.message.as_ref()?.columns.get("xid")?;
+    xid.default.as_deref()
+}
+
+fn works(trigger: &Trigger, key: &str) -> bool {
+    trigger.enabled && trigger.definition.contains(key)
+}
+
 /// The way of waking that an outbox has. One that had its choice and has no gate was made with
 /// `--wake none`: a later `migrate` that says nothing about it must not undo that, or it would break
-/// two-phase commit in the application.
+/// two-phase commit in the application. `migrations/0009_wake_gate.sql` says the same for a script.
 pub(super) fn wake_now(outbox: &Outbox, found: &Catalog) -> Wake {
-    let by_trigger = !found.wake_triggers.is_empty();
-    if found.message.is_none() || by_trigger || Gate::of(outbox, found) != Gate::Missing {
-        return Wake::Notify;
-    }
-    if has_chosen(found) {
+    let polls = found.wake_triggers.is_empty() && Gate::of(outbox, found) == Gate::Missing;
+    if polls && has_chosen(found) {
         Wake::None
     } else {
         Wake::Notify
@@ -67,9 +77,10 @@ fn has_chosen(found: &Catalog) -> bool {
 pub(super) fn compare_gate(wanted: &Definition, found: &Catalog, list: &mut Vec<Pending>) {
     let outbox = &wanted.outbox;
     let state = match (wanted.wake, Gate::of(outbox, found)) {
-        (Wake::None, Gate::Missing) | (Wake::Notify, Gate::Default) => None,
+        (Wake::None, Gate::Missing | Gate::Trigger) | (Wake::Notify, Gate::Default) => None,
         (Wake::None, Gate::Default | Gate::OtherNames) => Some("present, but none is wanted"),
-        (Wake::Notify, Gate::Missing) => Some("missing"),
+        (Wake::None, Gate::NoDefault) => Some("missing, as is all of the default"),
+        (Wake::Notify, Gate::Missing | Gate::NoDefault | Gate::Trigger) => Some("missing"),
         (Wake::Notify, Gate::OtherNames) => Some("made for other names of schema and relation"),
     };
     if let Some(state) = state {
@@ -78,10 +89,10 @@ pub(super) fn compare_gate(wanted: &Definition, found: &Catalog, list: &mut Vec<
             remedy: Remedy::Migration(migration::wake(wanted.wake)),
         });
     }
-    for name in &found.wake_triggers {
+    for Trigger { name, .. } in &found.wake_triggers {
         list.push(Pending {
             problem: format!(
-                "trigger {name} on {outbox}: the gate in the default of xid has taken its place"
+                "trigger {name} on {outbox}: what wakes the relay is the default of xid now"
             ),
             remedy: Remedy::Migration(WAKE_TRIGGER),
         });
@@ -137,6 +148,29 @@ mod tests {
         }
     }
 
+    fn trigger(enabled: bool) -> Trigger {
+        let key = wake_key("outbox", "message");
+        Trigger {
+            name: "outbox_wake".to_owned(),
+            enabled,
+            definition: format!("… WHEN (NOT pg_try_advisory_xact_lock_shared('{key}'::bigint)) …"),
+        }
+    }
+
+    #[test]
+    fn a_trigger_counts_while_it_works() {
+        let renamed = Outbox::new("outbox", "renamed").expect("valid names");
+        for (outbox, enabled, expected) in [
+            (names(), true, Gate::Trigger),
+            (names(), false, Gate::Missing),
+            (renamed, true, Gate::Missing),
+        ] {
+            let mut found = found(PLAIN, Some(8));
+            found.wake_triggers.push(trigger(enabled));
+            assert_eq!(Gate::of(&outbox, &found), expected);
+        }
+    }
+
     #[test]
     fn a_gate_is_known_by_lock_and_channel() {
         let renamed = Outbox::new("outbox", "renamed").expect("valid names");
@@ -155,7 +189,7 @@ mod tests {
         let mut old = plain(Some(8));
         old.functions.push(old_function());
         let mut old_notify = old.clone();
-        old_notify.wake_triggers.push("outbox_wake".to_owned());
+        old_notify.wake_triggers.push(trigger(true));
         let mut unread = plain(None);
         let version = ("schema_version".to_owned(), Relation::default());
         unread.tables.extend([version]);

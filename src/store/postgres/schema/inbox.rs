@@ -62,6 +62,7 @@ pub(super) fn definition() -> Definition {
         outbox: names(),
         payload: Payload::Bytea,
         wake: Wake::None,
+        keeps_polling: false,
     }
 }
 

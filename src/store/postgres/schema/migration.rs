@@ -201,6 +201,8 @@ fn value(placeholder: &str, definition: &Definition, concurrently: bool) -> Stri
         "index_xid" => index(Index::Xid),
         "index_retry" => index(Index::Retry),
         "index_available" => index(Index::Available),
+        "keeps_polling" => definition.keeps_polling.to_string(),
+        "wake_literal" => ident::quote_literal(&format!("{}()", outbox.sibling("wake"))),
         "wake_key" => wake_key(schema, relation).to_string(),
         "wake_channel" => wake_channel(schema, relation),
         // Left visible: SQL with braces in it does not run, and a test looks for them.
@@ -282,6 +284,7 @@ mod tests {
             outbox: Outbox::new(schema, relation).expect("valid names"),
             payload: Payload::Json,
             wake: Wake::Notify,
+            keeps_polling: false,
         }
     }
 

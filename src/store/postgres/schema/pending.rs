@@ -7,6 +7,7 @@ use super::column::compare_column;
 use super::definition::{Definition, Payload, Wake};
 use super::expected::{
     ADDED, ExpectedColumn, ExpectedIndex, MESSAGE_COLUMNS, MESSAGE_KEY, RELAY_INDEXES, TABLES,
+    required,
 };
 use super::gate::{compare_gate, wake_now};
 use super::migration::{ENQUEUE, Index, MESSAGE, Migration, NEWEST, SCHEMA};
@@ -71,6 +72,15 @@ pub enum Refusal {
         /// The one asked for.
         wanted: Payload,
     },
+    /// A view has no gate.
+    #[error(
+        "{outbox} is a view: what wakes the relay is up to the table behind it. Leave --wake out; \
+         rows are found every relay.poll_interval"
+    )]
+    ViewHasNoGate {
+        /// Which outbox.
+        outbox: String,
+    },
 }
 
 /// Fills the wishes up with what is there.
@@ -94,10 +104,17 @@ pub fn resolve(outbox: &Outbox, wanted: Wanted, found: &Catalog) -> Result<Defin
         (Some(payload), _) => payload,
         (None, _) => stored.unwrap_or_default(),
     };
+    let is_view = found.message.as_ref().is_some_and(|it| it.is_view);
+    if is_view && wanted.wake == Some(Wake::Notify) {
+        return Err(Refusal::ViewHasNoGate {
+            outbox: outbox.to_string(),
+        });
+    }
     Ok(Definition {
         outbox: outbox.clone(),
         payload,
         wake: wanted.wake.unwrap_or_else(|| wake_now(outbox, found)),
+        keeps_polling: false,
     })
 }
 
@@ -170,6 +187,11 @@ impl Compare<'_> {
             return;
         }
         for column in MESSAGE_COLUMNS.iter().chain([&self.payload(true)]) {
+            // Its default is the gate's business.
+            let column = match column.name {
+                "xid" if message.columns.contains_key("xid") => &required("xid", "xid8"),
+                _ => column,
+            };
             compare_column(outbox.relation(), &outbox.quoted(), column, message, list);
         }
         if !has_index(message, &MESSAGE_KEY) {
