@@ -295,9 +295,11 @@ async fn a_permission_revoked_for_a_while_stops_nobody_and_costs_nothing() {
         .await
         == 0
     {
-        assert!(revoked.elapsed() < PATIENCE, "never refused");
+        assert!(revoked.elapsed() < 2 * PATIENCE, "never refused");
         scene.write(&[order(number)]).await;
         scene.flows(Draft::to(QUEUE)).await;
+        // They forget it when they hibernate, ever later on a busy broker, of which nothing tells.
+        sleep(Duration::from_secs(number.min(12) as u64)).await;
         number += 1;
     }
     let (refused, lines) = (Instant::now(), relay.output().len());
